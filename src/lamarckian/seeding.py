@@ -51,10 +51,11 @@ def restore(state: dict[str, Any]) -> np.random.Generator:
     if state["bit_generator"] != "PCG64":
         raise ValueError(f"random state: expected PCG64, got {state['bit_generator']!r}")
     bits = np.random.PCG64()
-    bits.state = {
+    values: dict[str, Any] = {
         "bit_generator": "PCG64",
         "state": {key: int(value) for key, value in state["state"].items()},
         "has_uint32": state["has_uint32"],
         "uinteger": state["uinteger"],
     }
+    bits.state = values  # type: ignore[assignment]
     return np.random.Generator(bits)

@@ -59,7 +59,9 @@ class Input:
         if self.kind == "entities" and len(self.shape) != 2:
             raise UnsupportedSpace(f"Input of kind entities: expected [E, F], got {self.shape}")
         if self.kind == "category" and (self.num_categories < 1 or self.dtype != "int64"):
-            raise UnsupportedSpace("Input of kind category: needs dtype int64 and num_categories >= 1")
+            raise UnsupportedSpace(
+                "Input of kind category: needs dtype int64 and num_categories >= 1"
+            )
         if self.kind == "mask" and self.dtype != "bool":
             raise UnsupportedSpace(f"Input of kind mask: expected dtype bool, got {self.dtype}")
 
@@ -115,7 +117,7 @@ class Continuous:
     @property
     def bounded(self) -> NDArray[np.bool_]:
         """Which components have bounds, bool ``[size]``."""
-        return np.isfinite(np.asarray(self.low))
+        return np.isfinite(np.asarray(self.low, np.float64))
 
 
 Part = Discrete | MultiDiscrete | Continuous
@@ -170,8 +172,7 @@ class Role:
         for name in self.masked:
             if name not in self.actions:
                 raise UnsupportedSpace(
-                    f"Role masked part {name!r} is not an action part"
-                    + nearest(name, self.actions)
+                    f"Role masked part {name!r} is not an action part" + nearest(name, self.actions)
                 )
             if isinstance(self.actions[name], Continuous):
                 raise UnsupportedSpace(f"Role masked part {name!r} is continuous; it has no mask")
@@ -267,7 +268,9 @@ class MDP(ABC):
 
     roles: Mapping[str, Role]
     bots: ClassVar[Mapping[str, Any]] = {}
-    """Named rule players: ``name -> bot``, see :data:`Bot`."""
+    """Named rule players: ``name -> bot``, see :data:`Bot`; the first is the default opponent."""
+    direct_controllers: ClassVar[bool] = False
+    """True if controllers await only platform gates, so that players may be stepped by hand."""
 
     @abstractmethod
     async def reset(self, seed: int, roles: Sequence[str] | None = None) -> list[Controller]:
@@ -356,4 +359,5 @@ def _uniform_choice(
     allowed = mask | ~mask.any(axis=1, keepdims=True)
     ranks = np.cumsum(allowed, axis=1)
     pick = np.floor(rng.random(num) * ranks[:, -1]) + 1
-    return np.argmax(ranks >= pick[:, None], axis=1)
+    choice: NDArray[np.int64] = np.argmax(ranks >= pick[:, None], axis=1)
+    return choice

@@ -104,7 +104,7 @@ class Trajectory:
 
 def from_arrays(header: dict[str, Any], arrays: Arrays) -> Trajectory:
     """Rebuild what :meth:`Trajectory.to_arrays` took apart; raises KeyError for a missing field."""
-    groups: dict[str, Arrays] = {group: {} for group in _GROUPS}
+    groups: dict[str, Any] = {group: {} for group in _GROUPS}
     for name, array in arrays.items():
         if "/" in name:
             group, rest = name.split("/", 1)

@@ -1,0 +1,397 @@
+"""Waves: all players who are ready to decide are served by one policy call.
+
+Players are coroutines. A scheduler drives them on one thread: while any can run, it runs; when nobody
+else can become ready, the waiting observations form a wave and one batched call answers them all. With
+players that wait for the outside world (a socket, a person), a wave also closes on size or time, so a
+partial batch never waits for somebody who is gone.
+
+Two kinds of coroutine meet here. Those marked :func:`direct` await nothing but the platform's own
+:class:`Gate`; they are stepped by hand, which costs about a tenth of an asyncio task switch. All others
+run as ordinary asyncio tasks of the scheduler's own event loop and may use asyncio as they like. A Gate
+can be awaited by both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+from lamarckian.errors import GameError
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+Ended = Callable[[BaseException | None], None]
+
+
+def direct(function: Function) -> Function:
+    """Mark an async function that awaits only platform objects, so that it may be stepped by hand."""
+    function.direct = True  # type: ignore[attr-defined]
+    return function
+
+
+def is_direct(function: object) -> bool:
+    """True if ``function`` was marked with :func:`direct`."""
+    return bool(getattr(function, "direct", False))
+
+
+class Gate:
+    """A one-shot event with a value and one waiter; awaitable by hand-stepped coroutines and tasks.
+
+    It speaks asyncio's future protocol (``asyncio.isfuture`` is true of it), so a task may await it too.
+    """
+
+    __slots__ = ("_asyncio_future_blocking", "_callback", "_lane", "_value", "is_set")
+
+    def __init__(self) -> None:
+        self.is_set = False
+        self._value: Any = None
+        self._lane: Lane | None = None
+        self._callback: tuple[Callable[[Gate], object], Any] | None = None
+        self._asyncio_future_blocking = False
+
+    def set(self, value: Any = None) -> None:
+        """Open the gate; the waiter resumes with ``value``. Opening twice changes nothing."""
+        if self.is_set:
+            return
+        self.is_set = True
+        self._value = value
+        lane = self._lane
+        if lane is not None:
+            scheduler = lane.scheduler
+            scheduler.ready.append(lane)
+            if scheduler.sleeper is not None:
+                scheduler.wake()
+        elif self._callback is not None:
+            callback, context = self._callback
+            asyncio.get_running_loop().call_soon(callback, self, context=context)
+
+    def __await__(self) -> Generator[Gate, None, Any]:
+        if not self.is_set:
+            self._asyncio_future_blocking = True
+            yield self
+        return self._value
+
+    # The rest is what asyncio.Task asks of a future it waits for.
+
+    def add_done_callback(self, callback: Callable[[Gate], object], *, context: Any = None) -> None:
+        self._callback = (callback, context)
+
+    def remove_done_callback(self, callback: Callable[[Gate], object]) -> int:
+        had = self._callback is not None
+        self._callback = None
+        return int(had)
+
+    def get_loop(self) -> asyncio.AbstractEventLoop:
+        return asyncio.get_running_loop()
+
+    def result(self) -> Any:
+        return self._value
+
+    def done(self) -> bool:
+        return self.is_set
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Told by a task that is being cancelled: let it go on, it raises CancelledError itself."""
+        return False
+
+
+class Lane:
+    """One running coroutine."""
+
+    __slots__ = ("coroutine", "ended", "scheduler", "task")
+
+    def __init__(
+        self, scheduler: Scheduler, coroutine: Coroutine[Any, Any, Any], ended: Ended
+    ) -> None:
+        self.scheduler = scheduler
+        self.coroutine = coroutine
+        self.ended: Ended | None = ended
+        self.task: asyncio.Task[Any] | None = None
+
+    def stop(self) -> None:
+        """End the coroutine where it waits; nobody is told."""
+        self.ended = None
+        if self.task is not None:
+            self.task.cancel()
+        else:
+            self.coroutine.close()
+
+
+class Wave(Protocol):
+    """Pending requests to one policy; a scheduler flushes it."""
+
+    max_size: int
+
+    @property
+    def size(self) -> int: ...
+
+    def flush(self) -> None:
+        """Serve all pending requests with one call and open their gates."""
+        ...
+
+
+class Watched(Protocol):
+    """Something that must make progress, checked on every scan."""
+
+    def scan(self, now: float, idle: bool) -> bool:
+        """Give up on whoever is overdue; return True if anything changed."""
+        ...
+
+
+class Clock:
+    """Time as the games see it: the wall's, or a simulated one that jumps when all are waiting."""
+
+    def __init__(self, *, simulated: bool = False) -> None:
+        self.simulated = simulated
+        self._now = 0.0
+        self._timers: list[tuple[float, int, Gate]] = []
+        self._serial = itertools.count()
+
+    def now(self) -> float:
+        """Seconds, monotone."""
+        return self._now if self.simulated else time.monotonic()
+
+    def sleep_until(self, moment: float) -> Gate:
+        """Return a gate that opens at ``moment``; the scheduler that owns this clock opens it."""
+        gate = Gate()
+        heapq.heappush(self._timers, (moment, next(self._serial), gate))
+        return gate
+
+    def sleep(self, seconds: float) -> Gate:
+        """Return a gate that opens ``seconds`` from now."""
+        return self.sleep_until(self.now() + seconds)
+
+    def next_timer(self) -> float | None:
+        return self._timers[0][0] if self._timers else None
+
+    def fire(self) -> bool:
+        """Open what is due; True if anything was."""
+        now = self.now()
+        fired = False
+        while self._timers and self._timers[0][0] <= now:
+            heapq.heappop(self._timers)[2].set()
+            fired = True
+        return fired
+
+    def jump(self) -> None:
+        """Simulated time only: go to the next timer."""
+        if self._timers:
+            self._now = max(self._now, self._timers[0][0])
+
+
+class Scheduler:
+    """Drives players, waves and clocks of one process on one thread.
+
+    ``max_wait``  seconds a wave stays open for players who wait for the outside world.
+    ``patience``  seconds without any progress after which a match gives up on who is awaited.
+
+    The event loop is its own, made at the first :meth:`run` and closed by :meth:`close`; if the calling
+    thread already runs a loop (a notebook), the work moves to a thread of the scheduler's own.
+    """
+
+    def __init__(
+        self, *, max_wait: float = 0.005, patience: float = 60.0, clock: Clock | None = None
+    ) -> None:
+        self.max_wait = max_wait
+        self.patience = patience
+        self.clock = clock if clock is not None else Clock()
+        self.ready: deque[Lane] = deque()
+        self.sleeper: asyncio.Future[None] | None = None
+        self.waves: list[Wave] = []
+        self.watched: list[Watched] = []
+        self._outside = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: ThreadPoolExecutor | None = None
+        self._next_scan = 0.0
+        self._opened = 0.0
+        self._starting: list[Lane] = []
+
+    def start(self, coroutine: Coroutine[Any, Any, Any], ended: Ended, *, by_hand: bool) -> Lane:
+        """Add a coroutine; ``ended`` is called with None or the exception it raised."""
+        lane = Lane(self, coroutine, ended)
+        if by_hand:
+            self.ready.append(lane)
+        else:
+            self._outside += 1
+            self._starting.append(lane)
+        if self.sleeper is not None:
+            self.wake()
+        return lane
+
+    def wake(self) -> None:
+        """End the scheduler's sleep, if it sleeps."""
+        if self.sleeper is not None and not self.sleeper.done():
+            self.sleeper.set_result(None)
+
+    def run(self, until: Callable[[], bool]) -> None:
+        """Drive everything until ``until()`` is true, asked between waves. Re-entrant across calls.
+
+        Raises GameError if nobody can go on and nothing is left to wait for.
+        """
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+        loop = self._loop
+        if _in_running_loop():
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, thread_name_prefix="lamarckian-players")
+            self._thread.submit(loop.run_until_complete, self._drive(until)).result()
+        else:
+            loop.run_until_complete(self._drive(until))
+
+    def close(self) -> None:
+        """Cancel what still runs and close the loop. Safe to call twice."""
+        loop, self._loop = self._loop, None
+        if loop is not None and not loop.is_closed():
+            _finish(loop)
+        if self._thread is not None:
+            self._thread.shutdown(wait=True)
+            self._thread = None
+        self.ready.clear()
+
+    async def _drive(self, until: Callable[[], bool]) -> None:
+        while not until():
+            self._start_tasks()
+            self._pump()
+            if self._outside:
+                await asyncio.sleep(0)
+                if self.ready or self._starting:
+                    continue
+            now = time.monotonic()
+            if now >= self._next_scan:
+                self._next_scan = now + self.patience / 4
+                if any([watched.scan(now, False) for watched in self.watched]):
+                    continue
+            if self.clock.fire():
+                continue
+            pending = [wave for wave in self.waves if wave.size]
+            if pending and await self._wave_may_close(now):
+                for wave in pending:
+                    wave.flush()
+                self._opened = 0.0
+            elif not pending and not self.ready:
+                self._opened = 0.0
+                await self._idle(now)
+
+    def _pump(self) -> None:
+        ready = self.ready
+        waves = self.waves
+        while ready:
+            lane = ready.popleft()
+            try:
+                gate = lane.coroutine.send(None)
+            except StopIteration:
+                if lane.ended is not None:
+                    lane.ended(None)
+                continue
+            except Exception as error:
+                if lane.ended is not None:
+                    lane.ended(error)
+                continue
+            if type(gate) is Gate:
+                gate._lane = lane
+            else:
+                self._await_outside(lane, gate)
+            for wave in waves:
+                if wave.size >= wave.max_size:
+                    wave.flush()
+
+    def _await_outside(self, lane: Lane, future: Any) -> None:
+        """A hand-stepped coroutine awaits an asyncio future after all: resume it when that is done."""
+        future._asyncio_future_blocking = False
+        self._outside += 1
+
+        def done(_: Any) -> None:
+            self._outside -= 1
+            self.ready.append(lane)
+            self.wake()
+
+        future.add_done_callback(done)
+
+    def _start_tasks(self) -> None:
+        assert self._loop is not None
+        while self._starting:
+            lane = self._starting.pop()
+            lane.task = self._loop.create_task(lane.coroutine)
+            lane.task.add_done_callback(partial(self._task_ended, lane))
+
+    def _task_ended(self, lane: Lane, task: asyncio.Task[Any]) -> None:
+        self._outside -= 1
+        error = None if task.cancelled() else task.exception()
+        if lane.ended is not None:
+            lane.ended(error)
+        self.wake()
+
+    async def _wave_may_close(self, now: float) -> bool:
+        """True once nobody else can join the pending waves, or they waited long enough."""
+        if not self._outside:
+            return True
+        if not self._opened:
+            self._opened = now
+        remaining = self._opened + self.max_wait - now
+        if remaining <= 0:
+            return True
+        await self._sleep(remaining)
+        return False
+
+    async def _idle(self, now: float) -> None:
+        """Nobody can run and no wave waits: sleep until a timer or the outside world, or give up."""
+        timer = self.clock.next_timer()
+        if timer is not None and self.clock.simulated:
+            await asyncio.sleep(0)
+            if not self.ready:
+                self.clock.jump()
+            return
+        if timer is not None or self._outside:
+            horizon = self._next_scan if timer is None else min(timer, self._next_scan)
+            await self._sleep(max(horizon - now, 0.0))
+            return
+        if not any([watched.scan(now, True) for watched in self.watched]):
+            raise GameError(
+                "no player can go on: every coroutine waits for another one; "
+                "check that the game resumes each player it awaits"
+            )
+
+    async def _sleep(self, seconds: float) -> None:
+        assert self._loop is not None
+        self.sleeper = self._loop.create_future()
+        timer = self._loop.call_later(seconds, self.wake)
+        try:
+            await self.sleeper
+        finally:
+            timer.cancel()
+            self.sleeper = None
+
+
+def _in_running_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
+def _finish(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel the loop's tasks, let them end, close it; from a fresh thread inside a running loop."""
+
+    def work() -> None:
+        tasks = asyncio.all_tasks(loop)
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            loop.run_until_complete(asyncio.wait(tasks, timeout=5.0))
+        loop.run_until_complete(loop.shutdown_asyncgens())
+        loop.close()
+
+    if _in_running_loop():
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    else:
+        work()

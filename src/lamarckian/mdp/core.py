@@ -246,6 +246,13 @@ class Controller(ABC):
     def observe(self) -> Observation:
         """Return what this player sees now (also after the end)."""
 
+    async def ready(self) -> Sequence[float]:
+        """Wait until this player's first decision is due; return the rewards accrued until then.
+
+        Awaited once, before the first decision. Returns at once unless others move first.
+        """
+        return ()
+
     @abstractmethod
     def act(self, action: Action) -> Awaitable[Sequence[float]]:
         """Decide, and wait until this player must decide again or is out.

@@ -49,6 +49,14 @@ class TickController(Controller):
     def observe(self) -> Observation:
         return self.game.view(self.player)
 
+    @direct
+    async def ready(self) -> Sequence[float]:
+        if not self.alive or self.player in self.game.awaited:
+            return self.take_rewards()
+        gate = self.gate = Gate()
+        rewards: list[float] = await gate
+        return rewards
+
     def act(self, action: Action) -> Gate:
         game = self.game
         player = self.player

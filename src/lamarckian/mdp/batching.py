@@ -111,7 +111,7 @@ class Lane:
         self, scheduler: Scheduler, coroutine: Coroutine[Any, Any, Any], ended: Ended
     ) -> None:
         self.scheduler = scheduler
-        self.coroutine = coroutine
+        self.coroutine: Any = coroutine
         self.ended: Ended | None = ended
         self.task: asyncio.Task[Any] | None = None
 
@@ -120,7 +120,7 @@ class Lane:
         self.ended = None
         if self.task is not None:
             self.task.cancel()
-        else:
+        elif not self.coroutine.cr_running:
             self.coroutine.close()
 
 
@@ -259,6 +259,8 @@ class Scheduler:
         while not until():
             self._start_tasks()
             self._pump()
+            if until():
+                return
             if self._outside:
                 await asyncio.sleep(0)
                 if self.ready or self._starting:

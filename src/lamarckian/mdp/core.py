@@ -287,6 +287,10 @@ class MDP(ABC):
         """Wait for a player who joins late; None as soon as nobody more will join this match."""
         return None
 
+    def overdue(self) -> list[str]:
+        """Return the players whose action the game waits for; asked when nothing moves any more."""
+        return []
+
     def offline(self, player: str) -> None:
         """Told by the platform that ``player`` will not act any more; the match goes on without it."""
 

@@ -9,7 +9,7 @@ Shape letters: ``N`` controllers, ``K`` reward heads, ``Z`` noise columns.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +35,7 @@ class Decisions:
     recurrent: Arrays = field(default_factory=dict)
 
 
+@runtime_checkable
 class Policy(Protocol):
     """Batched inference at a version."""
 

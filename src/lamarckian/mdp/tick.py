@@ -181,6 +181,9 @@ class TickGame(MDP):
         controller: Controller | None = await self._door
         return controller
 
+    def overdue(self) -> list[str]:
+        return sorted(self.awaited)
+
     def offline(self, player: str) -> None:
         """Count ``player`` out for the rest of its life; the match goes on without its actions."""
         controller = self.controllers[player]

@@ -1,0 +1,250 @@
+"""The typed events of a run's journal.
+
+A writer is strict: an event must be one of these, with these fields. A reader is lenient: an event
+or a field that a later release added is kept as plain data. New events are new classes here; the
+fields of an existing event only ever gain members that have a default.
+"""
+
+from __future__ import annotations
+
+from typing import Any, get_args
+
+import msgspec
+
+SCHEMA = 1
+
+# Numbers by name (see lamarckian.metrics); null is "not a number", the journal says which.
+Metrics = dict[str, float | None]
+
+
+class RunStarted(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="run_started"
+):
+    """First event of every journal."""
+
+    name: str
+    version: str
+    schema: int = SCHEMA
+    kind: str = "train"
+    seed: int | None = None
+    command: list[str] = []
+    machine: dict[str, Any] = {}
+
+
+class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="config"):
+    """The resolved settings, once at the start and again when a resume changes them."""
+
+    settings: dict[str, Any]
+
+
+class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="update"):
+    """The learner finished a batch. Counts are totals since the run began."""
+
+    iteration: int
+    frames: int = 0
+    decisions: int = 0
+    samples: int = 0
+    metrics: Metrics = {}
+
+
+class EpisodeBatch(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="episode_batch"
+):
+    """Episodes that ended since the last such event, by role."""
+
+    frames: int
+    episodes: int
+    role: str = ""
+    returns: list[float | None] = []
+    shaped_returns: list[float | None] = []
+    lengths: list[int] = []
+    outcomes: list[Any] = []
+    metrics: Metrics = {}
+
+
+class Evaluation(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="evaluation"
+):
+    """A policy was measured; seeds and weights are kept so that it can be measured again."""
+
+    frames: int
+    episodes: int
+    score: float | None = None
+    seeds: list[int] = []
+    weights: str = ""
+    opponent: str = ""
+    metrics: Metrics = {}
+
+
+class Checkpoint(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="checkpoint"
+):
+    """A checkpoint is complete on disk."""
+
+    step: int
+    score: float | None = None
+    bytes: int = 0
+    seconds: float = 0.0
+
+
+class CheckpointFailed(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="checkpoint_failed"
+):
+    """A checkpoint could not be written; training goes on with the previous one."""
+
+    step: int
+    reason: str
+
+
+class CheckpointDamaged(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="checkpoint_damaged"
+):
+    """A checkpoint could not be read back; an older one was used."""
+
+    step: int
+    reason: str
+
+
+class WorkerFailed(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="worker_failed"
+):
+    """A process failed: its own words."""
+
+    worker: str
+    reason: str
+    traceback: str = ""
+    failures: int = 1
+
+
+class WorkerRestarted(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="worker_restarted"
+):
+    """A process was started again after a failure."""
+
+    worker: str
+    failures: int = 1
+
+
+class Warned(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="warning"):
+    """Something the user should know and that does not stop the run."""
+
+    message: str
+    key: str = ""
+
+
+class JournalRepaired(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="journal_repaired"
+):
+    """A torn end was cut off when the journal was opened again."""
+
+    bytes_removed: int
+
+
+class JournalGap(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="journal_gap"
+):
+    """Events were lost because they could not be written (disk full)."""
+
+    events_lost: int
+    reason: str
+
+
+class Resumed(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="resumed"):
+    """The run went back to a checkpoint: events after ``from_sequence`` count no more."""
+
+    from_sequence: int
+    step: int = 0
+
+
+class Stopped(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="stopped"):
+    """The run ended before its end and can be resumed."""
+
+    reason: str
+    metrics: Metrics = {}
+
+
+class Finished(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="finished"
+):
+    """The run reached its end."""
+
+    metrics: Metrics = {}
+
+
+class IndividualProposed(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="individual_proposed"
+):
+    """The search asked for a candidate to be evaluated."""
+
+    id: str
+    parents: list[str] = []
+    origin: str = ""
+    generation: int = 0
+
+
+class IndividualTold(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="individual_told"
+):
+    """A candidate came back; a failed one has no objectives and says why."""
+
+    id: str
+    objectives: list[float | None] = []
+    status: str = "ok"
+    reason: str = ""
+    seconds: float = 0.0
+    weights: str = ""
+    metrics: Metrics = {}
+
+
+class Generation(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="generation"
+):
+    """Selection took place."""
+
+    generation: int
+    population: list[str] = []
+    front: list[str] = []
+    evaluations: int = 0
+    metrics: Metrics = {}
+
+
+Event = (
+    RunStarted
+    | Config
+    | Update
+    | EpisodeBatch
+    | Evaluation
+    | Checkpoint
+    | CheckpointFailed
+    | CheckpointDamaged
+    | WorkerFailed
+    | WorkerRestarted
+    | Warned
+    | JournalRepaired
+    | JournalGap
+    | Resumed
+    | Stopped
+    | Finished
+    | IndividualProposed
+    | IndividualTold
+    | Generation
+)
+
+EVENTS: dict[str, type[msgspec.Struct]] = {
+    str(kind.__struct_config__.tag): kind for kind in get_args(Event)
+}
+
+# After these a power cut must not take the event back: something else on disk relies on it, or it
+# is too dear to lose. The others are safe from a killed process, not from a power cut.
+SYNCED = frozenset(
+    {
+        "run_started",
+        "config",
+        "checkpoint",
+        "resumed",
+        "stopped",
+        "finished",
+        "individual_told",
+        "generation",
+    }
+)

@@ -218,7 +218,7 @@ def test_a_wrong_file_is_named(tmp_path: Path, text: str, part: str) -> None:
 def test_empty_file_gives_the_defaults_and_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "c.yaml").write_text("")
     assert config.load_yaml(tmp_path / "c.yaml", Settings) == Settings()
-    with pytest.raises(ConfigError, match="none.yaml"):
+    with pytest.raises(ConfigError, match=r"none\.yaml"):
         config.load_yaml(tmp_path / "none.yaml", Settings)
 
 

@@ -219,12 +219,12 @@ def rehearse(
     """
     info = save(folder, 0, state, arrays)
     back = load(folder, 0)
-    expected = _from_json(_to_json(dict(state), "state"))
-    for name in expected:
-        if repr(back.state.get(name)) != repr(expected[name]):
+    returned = _to_json(back.state, "state")
+    for name, value in _to_json(dict(state), "state").items():
+        if json.dumps(returned.get(name), sort_keys=True) != json.dumps(value, sort_keys=True):
             raise CheckpointError(f"checkpoint: state '{name}' does not come back as it was saved")
     for name, array in arrays.items():
-        one, other = np.asarray(array), back.arrays[name]
+        one, other = _storable(name, array), back.arrays[name]
         if one.dtype != other.dtype or one.shape != other.shape or one.tobytes() != other.tobytes():
             raise CheckpointError(f"checkpoint: array '{name}' does not come back as it was saved")
     return info
@@ -275,7 +275,8 @@ def write_blob(folder: Path, arrays: Mapping[str, NDArray[Any]]) -> BlobInfo:
     digest = hashlib.sha256(data).hexdigest()
     path = blob_path(folder, digest)
     path.parent.mkdir(exist_ok=True)
-    if not path.exists() or path.stat().st_size != len(data):
+    # What is there is compared and not trusted: it may be the damaged copy of what is saved again.
+    if not (path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data):
         write_file(path, data)
     described = {name: (str(each.dtype), list(each.shape)) for name, each in stored.items()}
     return BlobInfo(sha256=digest, bytes=len(data), arrays=described)

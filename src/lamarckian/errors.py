@@ -50,6 +50,12 @@ class GameError(LamarckianError):
     exit_code = 2
 
 
+class EvaluatorError(LamarckianError):
+    """An evaluator returned data that contradict the encoding it describes."""
+
+    exit_code = 2
+
+
 class RunError(LamarckianError):
     """A run folder cannot be used: missing, locked, unwritable, or of another schema."""
 

@@ -1,0 +1,184 @@
+"""Non-dominated sorting, crowding and constraint domination.
+
+Costs are float64 ``[P, K]``, to be minimized. Rows that are not usable (a non-finite cost) get the
+last rank and influence nobody. Sorting uses moocore's compiled routines where the package is
+installed and pure NumPy otherwise; both give the same ranks (a test compares them with the naive
+definition).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lamarckian.evaluator import Floats
+
+Ranks = NDArray[np.int64]
+
+try:
+    import moocore
+except ImportError:
+    HAS_MOOCORE = False
+else:
+    HAS_MOOCORE = True
+
+#: Up to this many rows the fallback compares all pairs at once (n² bytes).
+_ALL_PAIRS = 1500
+
+
+def dominance(costs: Floats) -> NDArray[np.bool_]:
+    """Return ``[P, P]``: whether row i dominates row j (no worse anywhere, better somewhere)."""
+    no_worse = costs[:, None, 0] <= costs[None, :, 0]
+    for column in range(1, costs.shape[1]):
+        no_worse &= costs[:, None, column] <= costs[None, :, column]
+    # i dominates j exactly if i <= j everywhere and not j <= i everywhere.
+    return no_worse & ~no_worse.T
+
+
+def sort(costs: Floats, use_moocore: bool = True) -> Ranks:
+    """Return the front of each row, 0 for the non-dominated ones (Deb et al. 2002).
+
+    Rows with a non-finite cost all get one rank behind every other.
+    """
+    usable = np.isfinite(costs).all(1)
+    if usable.all():
+        return _sort_finite(costs, use_moocore)
+    ranks = np.empty(len(costs), np.int64)
+    inner = _sort_finite(costs[usable], use_moocore)
+    ranks[usable] = inner
+    ranks[~usable] = int(inner.max()) + 1 if inner.size else 0
+    return ranks
+
+
+def _sort_finite(costs: Floats, use_moocore: bool) -> Ranks:
+    rows, num = costs.shape
+    if rows == 0:
+        return np.empty(0, np.int64)
+    if num == 1:
+        return np.unique(costs[:, 0], return_inverse=True)[1].astype(np.int64)
+    if HAS_MOOCORE and use_moocore:
+        return np.asarray(moocore.pareto_rank(costs), np.int64)
+    if num == 2:
+        return _sort_two(costs)
+    return _sort_all_pairs(costs) if rows <= _ALL_PAIRS else _sort_sequential(costs)
+
+
+def _sort_two(costs: Floats) -> Ranks:
+    """O(P log P) for two objectives: fronts by binary search over the last point of each front."""
+    order = np.lexsort((costs[:, 1], costs[:, 0]))
+    lowest: list[float] = []
+    ranks: list[int] = []
+    previous = (np.nan, np.nan)
+    for first, second in costs[order].tolist():
+        if (first, second) != previous:
+            # In this order a point is dominated by a front exactly if the front's lowest second
+            # cost so far is not above its own; those values rise from front to front.
+            rank = bisect_right(lowest, second)
+            if rank == len(lowest):
+                lowest.append(second)
+            else:
+                lowest[rank] = second
+            previous = (first, second)
+        ranks.append(rank)
+    result = np.empty(len(costs), np.int64)
+    result[order] = ranks
+    return result
+
+
+def _sort_all_pairs(costs: Floats) -> Ranks:
+    dominates = dominance(costs)
+    num_above = dominates.sum(0, dtype=np.int64)
+    ranks = np.empty(len(costs), np.int64)
+    front, rank = np.flatnonzero(num_above == 0), 0
+    while front.size:
+        ranks[front] = rank
+        num_above[front] = -1
+        num_above -= dominates[front].sum(0, dtype=np.int64)
+        front, rank = np.flatnonzero(num_above == 0), rank + 1
+    return ranks
+
+
+def _sort_sequential(costs: Floats) -> Ranks:
+    """Sequential search over fronts (Zhang et al. 2015, ENS-BS): memory O(P) for large P."""
+    order = np.lexsort(costs.T[::-1])
+    ordered = costs[order]
+    members: list[Floats] = []
+    sizes: list[int] = []
+    ranks = np.empty(len(costs), np.int64)
+    for position, point in enumerate(ordered):
+        low, high = 0, len(members)
+        while low < high:
+            middle = (low + high) // 2
+            block = members[middle][: sizes[middle]]
+            weak = (block <= point).all(1)
+            if weak.any() and (block[weak] < point).any():
+                low = middle + 1
+            else:
+                high = middle
+        if low == len(members):
+            members.append(np.empty((16, costs.shape[1])))
+            sizes.append(0)
+        if sizes[low] == len(members[low]):
+            members[low] = np.concatenate([members[low], np.empty_like(members[low])])
+        members[low][sizes[low]] = point
+        sizes[low] += 1
+        ranks[order[position]] = low
+    return ranks
+
+
+def non_dominated(costs: Floats) -> NDArray[np.int64]:
+    """Return the rows no other row dominates; equal rows are all kept, non-finite ones never."""
+    usable: Ranks = np.flatnonzero(np.isfinite(costs).all(1))
+    if HAS_MOOCORE and costs.shape[1] > 1 and usable.size:
+        keep = moocore.is_nondominated(costs[usable], keep_weakly=True)
+    else:
+        keep = _sort_finite(costs[usable], use_moocore=False) == 0
+    return usable.compress(keep)
+
+
+def constrained_sort(costs: Floats, violation: Floats) -> Ranks:
+    """Rank under constraint domination (Deb et al. 2002).
+
+    Feasible rows (violation 0) are sorted by Pareto domination; behind them come the infeasible
+    ones by rising violation; rows that are not usable (+inf) come last.
+    """
+    feasible = violation == 0.0
+    if feasible.all():
+        return sort(costs)
+    ranks = np.empty(len(costs), np.int64)
+    inner = sort(costs[feasible])
+    ranks[feasible] = inner
+    start = int(inner.max()) + 1 if inner.size else 0
+    ranks[~feasible] = start + np.unique(violation[~feasible], return_inverse=True)[1]
+    return ranks
+
+
+def crowding(costs: Floats, ranks: Ranks) -> Floats:
+    """Return the crowding distance of each row within its front; ends of a front are infinite.
+
+    Each objective is normalised by its range within the front (Deb et al. 2002).
+    """
+    rows, num = costs.shape
+    distance = np.zeros(rows)
+    if rows == 0:
+        return distance
+    for column in range(num):
+        values = costs[:, column]
+        order = np.lexsort((values, ranks))
+        sorted_ranks, sorted_values = ranks[order], values[order]
+        first = np.empty(rows + 1, np.bool_)
+        first[0] = first[-1] = True
+        np.not_equal(sorted_ranks[1:], sorted_ranks[:-1], out=first[1:-1])
+        starts = np.flatnonzero(first)
+        sizes = np.diff(starts)
+        span = sorted_values[starts[1:] - 1] - sorted_values[starts[:-1]]
+        span[span == 0.0] = np.inf
+        gap = np.empty(rows)
+        gap[1:-1] = sorted_values[2:] - sorted_values[:-2]
+        gap[1:-1] /= np.repeat(span, sizes)[1:-1]
+        gap[starts[:-1]] = np.inf
+        gap[starts[1:] - 1] = np.inf
+        distance[order] += gap
+    return distance

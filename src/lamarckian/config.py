@@ -17,16 +17,39 @@ from __future__ import annotations
 import functools
 import math
 import re
-import types
-import typing
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
 from lamarckian.errors import ConfigError, nearest
+from lamarckian.schema import (
+    Setting,
+    bare_type,
+    constraint_text,
+    defaults_of,
+    describe,
+    is_mapping,
+    literals_of,
+    members_of,
+    records_of,
+    type_text,
+    variants,
+)
+
+__all__ = [
+    "CommandText",
+    "Setting",
+    "apply",
+    "build",
+    "describe",
+    "dump_yaml",
+    "load_yaml",
+    "overrides",
+    "parse_yaml",
+    "variants",
+]
 
 Record = TypeVar("Record", bound=msgspec.Struct)
 
@@ -36,31 +59,12 @@ _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9](?:_?[0-9])*(?:\.[0-9]*)?)(?:[eE][-+
 _SPECIAL = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
 _NULL = re.compile(r"(?:~|null|Null|NULL|)\Z")
 _BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
-_NAMES: dict[Any, str] = {
-    bool: "true or false",
-    int: "an integer",
-    float: "a number",
-    str: "a text",
-    type(None): "null",
-}
 
 
 class CommandText(str):
     """A value as typed on the command line: its type is decided by the field it is meant for."""
 
     __slots__ = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One row of :func:`describe`: everything there is to know about one key."""
-
-    key: str
-    type: str
-    default: Any
-    constraint: str
-    doc: str
-    required: bool = False
 
 
 # --- YAML -----------------------------------------------------------------------------------------
@@ -203,7 +207,7 @@ def apply(record: Record, updates: Mapping[str, Any]) -> Record:
 
 def build(kind: type[Record], updates: Mapping[str, Any]) -> Record:
     """Return a record of type ``kind`` from its defaults and ``updates`` (as in :func:`apply`)."""
-    return _assemble(kind, _defaults(kind), updates)
+    return _assemble(kind, defaults_of(kind), updates)
 
 
 def _assemble(kind: type[Record], tree: dict[str, Any], updates: Mapping[str, Any]) -> Record:
@@ -235,13 +239,13 @@ def _assign(
     if keys[0] not in fields:
         raise _unknown(where, above, fields)
     annotation = fields[keys[0]].type
-    variants = _records(annotation)
+    variants = records_of(annotation)
     if not variants:
         if len(keys) == 1:
             tree[keys[0]] = _fit(annotation, value, where)
-        elif _is_mapping(annotation):
+        elif is_mapping(annotation):
             entries = tree.setdefault(keys[0], {})
-            item = (get_args(_bare(annotation)) or (str, Any))[1]
+            item = (get_args(bare_type(annotation)) or (str, Any))[1]
             rest = ".".join(keys[1:])
             entries[rest] = _fit(item, value, f"{where}.{rest}")
         else:
@@ -258,8 +262,8 @@ def _assign(
             if name != tag_field:
                 _assign(kind, tree, [keys[0], *str(name).split(".")], item_value, above)
         if not value and tree.get(keys[0]) is None:
-            tree[keys[0]] = _defaults(_current(variants, None, where))
-    elif len(keys) == 1 and value is None and type(None) in _members(annotation):
+            tree[keys[0]] = defaults_of(_current(variants, None, where))
+    elif len(keys) == 1 and value is None and type(None) in members_of(annotation):
         tree[keys[0]] = None
     elif len(keys) == 1 and isinstance(value, msgspec.Struct):
         tree[keys[0]] = msgspec.to_builtins(value)
@@ -276,7 +280,7 @@ def _assign(
         current = tree.get(keys[0])
         chosen = _current(variants, current, where)
         if not isinstance(current, dict):
-            current = tree[keys[0]] = _defaults(chosen)
+            current = tree[keys[0]] = defaults_of(chosen)
         _assign(chosen, current, keys[1:], value, path)
 
 
@@ -301,7 +305,7 @@ def _choose_tag(
     current = tree.get(key)
     tag_field = str(chosen.__struct_config__.tag_field)
     if not isinstance(current, dict) or current.get(tag_field) != chosen.__struct_config__.tag:
-        tree[key] = _defaults(chosen)
+        tree[key] = defaults_of(chosen)
 
 
 def _current(
@@ -343,10 +347,10 @@ def _fit(annotation: Any, value: Any, where: str) -> Any:
         except msgspec.ValidationError as error:
             inner = str(error).partition(" - at `$")[2].rstrip("`")
             problem = problem or (f"at {inner}: {error}".partition(" - at")[0] if inner else "")
-    expected = _type_text(annotation)
-    limits = _constraint(annotation)
+    expected = type_text(annotation)
+    limits = constraint_text(annotation)
     wanted = f"expected {expected}{f' ({limits})' if limits else ''}"
-    choices = [each for each in _literals(annotation) if isinstance(each, str)]
+    choices = [each for each in literals_of(annotation) if isinstance(each, str)]
     hint = nearest(str(value), choices) if choices else ""
     if problem.startswith("expected"):
         wanted = problem
@@ -382,135 +386,3 @@ def _finite(value: Any) -> bool:
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _defaults(kind: type[msgspec.Struct]) -> dict[str, Any]:
-    """Return the defaults of ``kind`` as plain data; required fields are left out."""
-    tree: dict[str, Any] = {}
-    config = kind.__struct_config__
-    if config.tag_field is not None:
-        tree[config.tag_field] = config.tag
-    for field in msgspec.structs.fields(kind):
-        if field.default is not msgspec.NODEFAULT:
-            tree[field.encode_name] = msgspec.to_builtins(field.default)
-        elif field.default_factory is not msgspec.NODEFAULT:
-            tree[field.encode_name] = msgspec.to_builtins(field.default_factory())
-    return tree
-
-
-# --- looking into types ---------------------------------------------------------------------------
-
-
-def _bare(annotation: Any) -> Any:
-    while get_origin(annotation) is Annotated:
-        annotation = get_args(annotation)[0]
-    return annotation
-
-
-def _members(annotation: Any) -> tuple[Any, ...]:
-    """Return the members of a union, or the type itself."""
-    bare = _bare(annotation)
-    if get_origin(bare) in (typing.Union, types.UnionType):
-        return tuple(member for each in get_args(bare) for member in _members(each))
-    return (annotation,)
-
-
-def _records(annotation: Any) -> list[type[msgspec.Struct]]:
-    bare = [_bare(member) for member in _members(annotation)]
-    return [each for each in bare if isinstance(each, type) and issubclass(each, msgspec.Struct)]
-
-
-def _is_mapping(annotation: Any) -> bool:
-    bare = _bare(annotation)
-    return (get_origin(bare) or bare) in (dict, Mapping)
-
-
-def _literals(annotation: Any) -> list[Any]:
-    return [
-        value
-        for member in _members(annotation)
-        if get_origin(_bare(member)) is Literal
-        for value in get_args(_bare(member))
-    ]
-
-
-def _metas(annotation: Any) -> Iterator[msgspec.Meta]:
-    if get_origin(annotation) is Annotated:
-        inner, *extra = get_args(annotation)
-        yield from (each for each in extra if isinstance(each, msgspec.Meta))
-        yield from _metas(inner)
-    elif len(_members(annotation)) > 1:
-        for member in _members(annotation):
-            yield from _metas(member)
-
-
-def _constraint(annotation: Any) -> str:
-    """Return the declared limits as a text, e.g. ``> 0, <= 1``."""
-    parts = []
-    signs = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "multiple_of": "multiple of"}
-    for meta in _metas(annotation):
-        for name, sign in signs.items():
-            if (limit := getattr(meta, name)) is not None:
-                parts.append(f"{sign} {limit}")
-        if meta.pattern is not None:
-            parts.append(f"matches {meta.pattern}")
-        if meta.min_length is not None:
-            parts.append(f"length >= {meta.min_length}")
-        if meta.max_length is not None:
-            parts.append(f"length <= {meta.max_length}")
-    return ", ".join(parts)
-
-
-def _type_text(annotation: Any) -> str:
-    members = _members(annotation)
-    if len(members) > 1:
-        return " or ".join(dict.fromkeys(_type_text(member) for member in members))
-    bare = _bare(annotation)
-    origin, args = get_origin(bare), get_args(bare)
-    if origin is Literal:
-        return "one of " + ", ".join(str(value) for value in args)
-    if origin in (list, tuple, set, frozenset, Sequence):
-        inner = [each for each in args if each is not Ellipsis]
-        return f"a list of [{', '.join(dict.fromkeys(_type_text(each) for each in inner))}]"
-    if _is_mapping(bare):
-        return "names with values"
-    if isinstance(bare, type) and issubclass(bare, msgspec.Struct):
-        return str(bare.__struct_config__.tag or bare.__name__)
-    return _NAMES.get(bare, getattr(bare, "__name__", str(bare)))
-
-
-def describe(kind: type[msgspec.Struct], prefix: str = "") -> list[Setting]:
-    """Return one :class:`Setting` for each key of ``kind``, nested keys dotted.
-
-    Of a union of tagged records the row of the key lists the variants, and the rows of the variant
-    that is the default follow.
-    """
-    rows: list[Setting] = []
-    for field in msgspec.structs.fields(kind):
-        key = prefix + field.encode_name
-        required = False
-        if field.default is not msgspec.NODEFAULT:
-            default = field.default
-        elif field.default_factory is not msgspec.NODEFAULT:
-            default = field.default_factory()
-        else:
-            default, required = None, True
-        doc = next((meta.description for meta in _metas(field.type) if meta.description), "")
-        variants = _records(field.type)
-        chosen = type(default) if isinstance(default, msgspec.Struct) else None
-        if not variants or len(variants) > 1 or chosen is None:
-            shown = chosen.__struct_config__.tag if chosen else msgspec.to_builtins(default)
-            rows.append(
-                Setting(
-                    key,
-                    _type_text(field.type),
-                    shown,
-                    _constraint(field.type),
-                    doc or "",
-                    required,
-                )
-            )
-        inner = chosen or (variants[0] if len(variants) == 1 else None)
-        if inner is not None:
-            rows += describe(inner, f"{key}.")
-    return rows

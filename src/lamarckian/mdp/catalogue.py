@@ -232,7 +232,9 @@ def _through_adapter(prefix: str, environment: Any) -> _Make:
     def call(num_games: int, **options: Any) -> Any:
         own = {key: value for key, value in options.items() if key in known}
         extra = {key: value for key, value in options.items() if key not in known}
-        if extra:
+        if "env_options" not in known:
+            own |= extra
+        elif extra:
             own["env_options"] = {**own.get("env_options", {}), **extra}
         return constructor(num_games, environment, **own)
 

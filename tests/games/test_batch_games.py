@@ -20,7 +20,7 @@ from lamarckian.mdp.core import (
     mask_size,
     random_actions,
 )
-from lamarckian.mdp.games import CartPole, Pendulum, Pong
+from lamarckian.mdp.games import CartPole, Pendulum, Pong, RockPaperScissors
 
 Make = Callable[[int], BatchGame]
 
@@ -28,6 +28,7 @@ GAMES: dict[str, Make] = {
     "pong": lambda num: Pong(num, rounds=2, max_ticks=60),
     "pong-image": lambda num: Pong(num, rounds=2, max_ticks=60, image=True),
     "cartpole": lambda num: CartPole(num, max_ticks=30),
+    "rps": lambda num: RockPaperScissors(num, rounds=7),
     "pendulum": lambda num: Pendulum(num, max_ticks=30),
 }
 games = pytest.mark.parametrize("make", GAMES.values(), ids=GAMES.keys())

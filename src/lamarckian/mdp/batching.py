@@ -263,7 +263,7 @@ class Scheduler:
                 return
             if self._outside:
                 await asyncio.sleep(0)
-                if self.ready or self._starting:
+                if self.ready or self._starting or until():
                     continue
             now = time.monotonic()
             if now >= self._next_scan:

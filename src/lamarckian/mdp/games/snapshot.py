@@ -12,10 +12,11 @@ from lamarckian.mdp.games.row_streams import RowStreams
 
 
 def take(game: Any, names: tuple[str, ...]) -> Arrays:
-    """Copy the attributes ``names`` of ``game`` and its ``streams``."""
+    """Copy the attributes ``names`` of ``game``, and its ``streams`` if it draws."""
     arrays: Arrays = {name.lstrip("_"): getattr(game, name).copy() for name in names}
-    arrays["stream_keys"] = game.streams.keys.copy()
-    arrays["stream_counters"] = game.streams.counters.copy()
+    if hasattr(game, "streams"):
+        arrays["stream_keys"] = game.streams.keys.copy()
+        arrays["stream_counters"] = game.streams.counters.copy()
     return arrays
 
 
@@ -27,6 +28,8 @@ def put(game: Any, names: tuple[str, ...], arrays: Arrays) -> None:
     for name in names:
         target = getattr(game, name)
         target[...] = checked(game, name.lstrip("_"), arrays, target)
+    if not hasattr(game, "streams"):
+        return
     streams = RowStreams(np.zeros(0, np.int64))
     wanted = np.zeros(game.num_games, np.uint64)
     streams.keys = checked(game, "stream_keys", arrays, wanted).copy()

@@ -98,7 +98,10 @@ class Gate:
         return self.is_set
 
     def cancel(self, msg: Any = None) -> bool:
-        """Told by a task that is being cancelled: let it go on, it raises CancelledError itself."""
+        """Told by a task that is being cancelled: wake it, it raises CancelledError itself."""
+        if self._callback is not None and not self.is_set:
+            callback, context = self._callback
+            asyncio.get_running_loop().call_soon(callback, self, context=context)
         return False
 
 

@@ -1,8 +1,8 @@
 """Every error a user can meet, drawn once.
 
 ``LamarckianError`` is the root. The exit code of the command line is a property of the error class:
-2 for what the user can mend (a wrong name, a wrong value, a broken game), 1 for what the platform or
-the machine did. A message names the thing, says what was expected, what came, and what to do.
+2 for what the user can mend (a wrong name, a wrong value, a broken game), 1 for what the platform
+or the machine did. A message names the thing, says what was expected, what came, and what to do.
 """
 
 from __future__ import annotations
@@ -73,7 +73,31 @@ class NumericsError(LamarckianError):
 
 
 class WorkerError(LamarckianError):
-    """A worker process failed; the message holds its own traceback or the signal that ended it."""
+    """A worker process failed; the message holds its own traceback or the signal that ended it.
+
+    ``worker`` is its number (-1: none in particular), ``kind`` one of ``exception``, ``exit``,
+    ``signal``,
+    ``hung``, ``transport``; ``traceback_text`` is the worker's own traceback and ``context`` what
+    it last said it was doing. ``exit_code`` is 2 if the worker's exception was one the user can
+    mend.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        worker: int = -1,
+        kind: str = "transport",
+        traceback_text: str = "",
+        context: dict[str, object] | None = None,
+        exit_code: int = 1,
+    ) -> None:
+        super().__init__(message)
+        self.worker = worker
+        self.kind = kind
+        self.traceback_text = traceback_text
+        self.context = context or {}
+        self.exit_code = exit_code
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -26,6 +26,8 @@ def play(game, ticks, seed):
 @pytest.mark.parametrize("obs", ["image", "ram"])
 def test_seeds_ends_and_exact_state(obs) -> None:
     options = {"max_frames": 120, "sticky_actions": 0.25}
+    if obs == "image":
+        options["seed_episodes"] = True
     game = ale_game(3, "Pong-v5", obs=obs, **options)
     game.reset(np.array([5, 6, 5]))
     rows = play(game, 40, 0)  # 120 frames are at most 30 decisions: each row was truncated once

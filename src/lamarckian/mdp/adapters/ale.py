@@ -7,12 +7,14 @@ first), random no-ops and FIRE at reset, sticky actions.
 The reward head is clipped to [-1, 1] unless ``clip_rewards`` is off; the raw score is always counted and
 is the outcome ``score``.
 
-Every episode has a seed of its own, given by a masked reset in the tick that ended the one before. So no
-step is spent on resets, and running episodes are rebuilt exactly at resume from seeds and actions.
+An episode that ends is reset, masked, in the tick that ended it: no step is spent on resets. ALE loads the
+ROM again whenever it is given a seed (0.16 s); so seeds are given once, at the first reset, and later
+episodes follow from ALE's own random state. ``seed_episodes`` gives each episode a seed of its own; then
+running episodes are rebuilt exactly at resume, from seeds and actions.
 
-Threads: ``num_threads`` 0 lets ALE use one thread per core. Measured on two cores (32 rows of Pong, ale-py
-0.12, random play, decisions per second of wall clock / of CPU time): see ``benchmarks``; more threads than
-cores gain nothing, and one thread is the cheapest per CPU second.
+Threads: ``num_threads`` 0 lets ALE use one thread per core. On two busy cores (32 rows of Pong, ale-py 0.12,
+random play) one thread gave 970 decisions a second and 1230 per CPU second, two gave 1870 and 1880, four gave
+950 and 1490: as many threads as free cores, never more.
 """
 
 from __future__ import annotations
@@ -91,6 +93,7 @@ class AtariGame(BatchGame):
     ``full_action_space``   all 18 actions.
     ``image_size``, ``stack``, ``grayscale``  the picture; RGB puts stacked frames into channels.
     ``num_threads``         threads of ALE; 0 for one per core.
+    ``seed_episodes``       seed every episode, for an exact resume; costs 0.16 s per episode.
 
     Raises UnknownName, MissingDependency, ConfigError.
     """
@@ -110,6 +113,7 @@ class AtariGame(BatchGame):
         image_size: int = 84,
         stack: int = 4,
         num_threads: int = 0,
+        seed_episodes: bool = False,
     ) -> None:
         rom = rom_name(game)
         if not 0.0 <= sticky_actions < 1.0:
@@ -145,7 +149,8 @@ class AtariGame(BatchGame):
                 actions={"action": Discrete(int(self._env.single_action_space.n))},
             )
         }
-        self._log = ReplayLog()
+        self.exact_state = seed_episodes
+        self._log = ReplayLog() if seed_episodes else None
         self._closed = False
 
     def reset(self, seeds: NDArray[np.int64]) -> None:
@@ -155,7 +160,8 @@ class AtariGame(BatchGame):
         self._began = [0] * self.num_games
         self._tick = 0
         self._raw = np.zeros(self.num_games, np.float64)
-        self._log.clear()
+        if self._log is not None:
+            self._log.clear()
         self._frames, _ = self._env.reset(seed=np.asarray(self._roots, np.int64))
 
     def observe(self, role: str) -> Observation:
@@ -163,7 +169,8 @@ class AtariGame(BatchGame):
 
     def step(self, actions: Mapping[str, Arrays]) -> dict[str, RowStep]:
         chosen = np.ascontiguousarray(actions[ROLE]["action"], np.int64)
-        self._log.append(actions[ROLE])
+        if self._log is not None:
+            self._log.append(actions[ROLE])
         self._tick += 1
         self._frames, raw, ended, limited, info = self._env.step(chosen)
         rewards = raw.astype(np.float32)
@@ -173,7 +180,8 @@ class AtariGame(BatchGame):
         out = RowStep(rewards[:, None], np.array(ended), limited & ~ended)
         if out.terminated.any() or out.truncated.any():
             self._end(out, info["lives"])
-        self._log.trim(min(self._began))
+        if self._log is not None:
+            self._log.trim(min(self._began))
         return {ROLE: out}
 
     def _end(self, out: RowStep, lives: NDArray[np.int32]) -> None:
@@ -196,10 +204,12 @@ class AtariGame(BatchGame):
             self._restart(anew)
 
     def _restart(self, rows: NDArray[np.bool_]) -> None:
-        seeds = np.asarray(self._episode_seed, np.int64)[rows]
+        seeds = None if self._log is None else np.asarray(self._episode_seed, np.int64)[rows]
         self._frames, _ = self._env.reset(seed=seeds, options={"reset_mask": rows})
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
+        if self._log is None:
+            raise ValueError(f"{self.name} keeps no state (option seed_episodes is off)")
         kept, actions = self._log.running(self._began, self._tick)
         data = {
             "roots": list(self._roots),
@@ -217,6 +227,8 @@ class AtariGame(BatchGame):
 
         Raises GameError if they do not come out the same (another version of ALE or of a ROM).
         """
+        if self._log is None:
+            raise ValueError(f"{self.name} restores no state (option seed_episodes is off)")
         if data["kept"] != data["lengths"]:
             raise GameError(f"{self.name}: an episode is too long to be rebuilt from its actions")
         self.reset(np.asarray(data["roots"], np.int64))
@@ -277,15 +289,15 @@ class AtariRam:
         ale_py = require("ale_py", _INSTALL, f"ale:{game}?obs=ram")
         spaces = require("gymnasium.spaces", _INSTALL, f"ale:{game}?obs=ram")
         ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
-        self._rom = ale_py.roms.get_rom_path(rom_name(game))
         self._ale = ale_py.ALEInterface()
-        self._ale.setFloat("repeat_action_probability", float(sticky_actions))
+        # Repeating is drawn here: ALE's own random stream could only be seeded by loading the ROM again.
+        self._ale.setFloat("repeat_action_probability", 0.0)
         self._ale.setInt("max_num_frames_per_episode", max_frames)
-        self._ale.loadROM(self._rom)
+        self._ale.loadROM(ale_py.roms.get_rom_path(rom_name(game)))
         self._actions = (
             self._ale.getLegalActionSet() if full_action_space else self._ale.getMinimalActionSet()
         )
-        self._skip, self._noop_max = frame_skip, noop_max
+        self._skip, self._noop_max, self._sticky = frame_skip, noop_max, sticky_actions
         self._episodic_life, self._clip = episodic_life, clip_rewards
         self.observation_space = spaces.Box(0, 255, (128,), np.uint8)
         self.action_space = spaces.Discrete(len(self._actions))
@@ -296,13 +308,12 @@ class AtariRam:
         """Start a game, or go on with the present one after a lost life."""
         self._score = 0.0
         if seed is not None and (self._over or not self._episodic_life):
-            self._ale.setInt("random_seed", seed)
-            self._ale.loadROM(self._rom)
             self._ale.reset_game()
-            rng = seeding.stream(seed, "noop")
-            for _ in range(int(rng.integers(0, self._noop_max + 1))):
+            self._rng = seeding.stream(seed, "atari")
+            for _ in range(int(self._rng.integers(0, self._noop_max + 1))):
                 self._ale.act(0)
             self._over = False
+            self._last = self._actions[0]
         self._lives = self._ale.lives()
         return self._ale.getRAM(), {}
 
@@ -311,7 +322,9 @@ class AtariRam:
         reward = 0
         native = self._actions[action]
         for _ in range(self._skip):
-            reward += self._ale.act(native)
+            if not self._sticky or self._rng.random() >= self._sticky:
+                self._last = native
+            reward += self._ale.act(self._last)
             if self._ale.game_over():
                 break
         self._score += reward

@@ -143,6 +143,16 @@ def test_roles_have_their_own_numbers() -> None:
     )
 
 
+def test_an_evolution_shows_its_search() -> None:
+    status = Status(target_frames=None, begun=0.0)
+    for number in range(24):
+        status.take("individual_told", {"id": str(number), "status": "failed" if number else "ok"})
+    status.take("generation", {"generation": 1, "front": ["a", "b"], "evaluations": 24})
+    assert display.line(status, 5.0) == (
+        "0:05  generation 1  evaluations 24  failed evaluations 23  front size 2"
+    )
+
+
 def test_a_number_that_is_not_finite_is_named() -> None:
     status = Status(target_frames=None, begun=0.0)
     status.take("update", update(1, episodes=1.0, policy_loss=math.inf))

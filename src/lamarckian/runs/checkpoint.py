@@ -24,7 +24,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
@@ -76,18 +76,15 @@ class Checkpoint:
 
 
 class Keep(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which checkpoints stay: the newest ``last``, the ``best`` by score, each ``every``-th step.
+    """Which checkpoints stay on disk."""
 
-    ``last`` is at least 2, so that there is one to fall back to. ``every`` 0 keeps no others.
-    """
-
-    last: int = 2
-    best: int = 1
-    every: int = 0
-
-    def __post_init__(self) -> None:
-        if self.last < 2 or self.best < 0 or self.every < 0:
-            raise ValueError("keep: last must be >= 2, best and every must be >= 0")
+    last: Annotated[
+        int, msgspec.Meta(ge=2, description="Newest ones kept; the second is for a damaged first.")
+    ] = 2
+    best: Annotated[int, msgspec.Meta(ge=0, description="Best ones kept, by score.")] = 1
+    every: Annotated[
+        int, msgspec.Meta(ge=0, description="Also keep those whose step it divides; 0: none.")
+    ] = 0
 
 
 def save(

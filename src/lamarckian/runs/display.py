@@ -80,6 +80,19 @@ class Status:
             episodes = fields.get("episodes")
             self.episodes += episodes if isinstance(episodes, int) else 0
             return  # the means of an update cover more episodes than one batch of them
+        elif event == "individual_told":
+            self.metrics["evaluations"] = self.metrics.get("evaluations", 0.0) + 1
+            if fields.get("status") != "ok":
+                failed = self.metrics.get("failed_evaluations", 0.0)
+                self.metrics["failed_evaluations"] = failed + 1
+            return  # the numbers of one candidate say nothing of the search
+        elif event == "generation":
+            front = fields.get("front")
+            self.metrics["front_size"] = float(len(front)) if isinstance(front, list) else 0.0
+            for name in ("generation", "evaluations"):
+                value = fields.get(name)
+                if isinstance(value, int):
+                    self.metrics[name] = float(value)
         elif event == "evaluation":
             score = fields.get("score")
             self.score = float(score) if isinstance(score, (int, float)) else self.score
@@ -120,7 +133,7 @@ def line(status: Status, now: float) -> str:
     if status.target_frames:
         share = min(1.0, status.frames / status.target_frames)
         parts.append(f"{share:4.0%}  {status.frames:,}/{status.target_frames:,} frames")
-    else:
+    elif status.frames:
         parts.append(f"{status.frames:,} frames")
     parts.append(duration(now - status.begun))
     parts += play(status)
@@ -136,7 +149,11 @@ def line(status: Status, now: float) -> str:
 
 
 def play(status: Status) -> list[str]:
-    """Return what is known of the play; never a score that does not exist yet."""
+    """Return what is known of the play or the search; never a score that does not exist yet."""
+    if "evaluations" in status.metrics:
+        names = ("generation", "evaluations", "failed_evaluations", "front_size", "hypervolume")
+        found = [(name, status.metrics.get(name)) for name in names]
+        return [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in found if value]
     if status.episodes == 0:
         text = "0 episodes finished"
         if status.of("current_length"):

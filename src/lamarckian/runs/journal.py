@@ -19,6 +19,7 @@ the file, and :func:`replay` leaves them out, so that every curve has one monoto
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import math
@@ -168,7 +169,8 @@ class Journal:
             if name in SYNCED:
                 os.fsync(self._descriptor)
         except OSError as error:
-            os.ftruncate(self._descriptor, self._size)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
             _log.warning("%s: an event was not written: %s", self.path, error.strerror)
             return False
         self._size += len(line)

@@ -21,6 +21,7 @@ from lamarckian.mdp.core import (
     random_actions,
 )
 from lamarckian.mdp.games import CartPole, Pendulum, Pong, RockPaperScissors
+from lamarckian.testing.games import Const7, CountBox, Everything, MaskEnv, Memory, TwoStep
 
 Make = Callable[[int], BatchGame]
 
@@ -31,6 +32,16 @@ GAMES: dict[str, Make] = {
     "rps": lambda num: RockPaperScissors(num, rounds=7),
     "pendulum": lambda num: Pendulum(num, max_ticks=30),
 }
+TOYS: dict[str, Make] = {
+    "const7": lambda num: Const7(num, end="truncated"),
+    "two-step": TwoStep,
+    "mask": MaskEnv,
+    "count-box": CountBox,
+    "memory": Memory,
+    "everything": Everything,
+}
+EVERY = GAMES | TOYS
+every_game = pytest.mark.parametrize("make", EVERY.values(), ids=EVERY.keys())
 games = pytest.mark.parametrize("make", GAMES.values(), ids=GAMES.keys())
 
 
@@ -89,7 +100,7 @@ def check_observation(role: Role, observation: Observation, num: int) -> None:
         assert mask.dtype == np.bool_
 
 
-@games
+@every_game
 def test_data_agree_with_the_declared_roles(make: Make) -> None:
     game = make(3)
     game.reset(np.arange(3))
@@ -129,7 +140,7 @@ def test_data_agree_with_the_declared_roles(make: Make) -> None:
     assert endings > 0
 
 
-@games
+@every_game
 def test_equal_seeds_give_equal_matches_and_others_do_not(make: Make) -> None:
     game, twin, other = make(4), make(4), make(4)
     game.reset(np.array([5, 6, 7, 5]))
@@ -149,7 +160,7 @@ def test_equal_seeds_give_equal_matches_and_others_do_not(make: Make) -> None:
     same(freeze(game), freeze(twin))
 
 
-@games
+@every_game
 def test_a_batch_equals_single_games(make: Make) -> None:
     seeds = np.array([3, 11, 4])
     game = make(3)
@@ -174,7 +185,7 @@ def test_a_batch_equals_single_games(make: Make) -> None:
                 np.testing.assert_array_equal(array, seen[name][n * width : (n + 1) * width], name)
 
 
-@games
+@every_game
 def test_a_restored_state_continues_bit_for_bit(make: Make) -> None:
     game = make(3)
     game.reset(np.arange(3))
@@ -195,7 +206,7 @@ def test_a_restored_state_continues_bit_for_bit(make: Make) -> None:
         assert game.frame(1) == twin.frame(1)
 
 
-@games
+@every_game
 def test_a_state_of_another_size_is_refused(make: Make) -> None:
     game, wider = make(2), make(3)
     game.reset(np.arange(2))

@@ -24,8 +24,8 @@ class DieEarly(TickGame):
     """Three players: player 1 dies at tick 3, player 2 joins at tick 5, the match ends at tick 10.
 
     Role ``agent``, input ``state`` float32 ``[3]``: player number, ticks played, ticks of this life. Reward:
-    the player's number plus 1, at each tick of its life. So player 0 makes 10 decisions and returns 10, player 1
-    makes 3 and returns 6, player 2 makes 5 and returns 15. With ``revive`` player 1 comes back at tick 6 as
+    the player's number plus 1, at each tick of its life. So player 0 makes 10 decisions and returns 10,
+    player 1 makes 3 and returns 6, player 2 makes 5 and returns 15. With ``revive`` player 1 comes back at tick 6 as
     a new life of 4 decisions that returns 8. With ``team`` the whole team of those alive at tick 4 earns 1
     more then: player 0 returns 11. At the end all terminate.
     """
@@ -72,8 +72,8 @@ class Turns(TickGame):
     """Two players alternate; player 1 is paid 5 during player 2's move, and the game is over.
 
     Roles ``first`` and ``second``, input ``state`` float32 ``[1]``: moves made. With ``rounds`` 1 player 1
-    holds exactly one transition with reward 5 and termination, player 2 one with reward 0. With more rounds each
-    move of player 2 pays player 1 another 5.
+    holds exactly one transition with reward 5 and termination, player 2 one with reward 0. With more rounds
+    each move of player 2 pays player 1 another 5.
     """
 
     def __init__(self, *, rounds: int = 1) -> None:

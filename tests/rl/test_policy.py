@@ -7,27 +7,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rl_policies import (
+    SMALL,
+    everything_policy,
+    memory_of,
+    random_wave,
+    simple_role,
+    tensors,
+)
 
 from lamarckian.errors import CheckpointError, ConfigError, GameError, UnsupportedSpace
 from lamarckian.mdp.core import Array, Arrays, Continuous, Discrete, Input, MultiDiscrete, Role
 from lamarckian.mdp.policy import Policy, draw_noise
 from lamarckian.rl.network_config import (
-    Convolution,
     EntityEncoder,
     ImageEncoder,
     NetworkConfig,
 )
 from lamarckian.rl.policy import TorchPolicy
-
-SMALL = NetworkConfig(hidden=(16,), critic_hidden=(8,))
-
-
-def tensors(arrays: Arrays) -> dict[str, torch.Tensor]:
-    return {name: torch.from_numpy(np.asarray(array)) for name, array in arrays.items()}
-
-
-def simple_role(features: int = 3, actions: int = 4, **more: Any) -> Role:
-    return Role(inputs={"x": Input((features,))}, actions={"a": Discrete(actions)}, **more)
 
 
 def test_policy_implements_the_contract() -> None:
@@ -143,7 +140,7 @@ def test_pitfalls_env_09_options_change_the_graph_where_they_apply() -> None:
     assert not np.array_equal(squashed.game_actions["a"], plain.game_actions["a"])
 
 
-def test_unsupported_spaces_are_refused_at_build() -> None:
+def test_unsupported_spaces_are_refused_at_everything_policy() -> None:
     role = Role(inputs={"m": Input((3,), "bool", "mask")}, actions={"a": Discrete(2)})
     with pytest.raises(UnsupportedSpace, match="mask"):
         TorchPolicy(role)
@@ -278,76 +275,13 @@ def test_central_state_reaches_the_critic_only() -> None:
         assert not np.array_equal(one.values, two.values)
 
 
-def everything_role() -> Role:
-    return Role(
-        inputs={
-            "vector": Input((5,)),
-            "image": Input((3, 16, 16), "uint8", "image"),
-            "units": Input((6, 4), kind="entities", mask="units_mask"),
-            "units_mask": Input((6,), "bool", "mask"),
-            "class": Input((2,), "int64", "category", num_categories=4),
-        },
-        actions={"a": Discrete(3), "b": Continuous(2, (-1.0, 0.0), (1.0, 5.0))},
-        masked=("a",),
-        rewards=("win", "style"),
-        state={"all": Input((7,))},
-    )
-
-
-EVERYTHING = NetworkConfig(
-    hidden=(16, 8),
-    critic_hidden=(8,),
-    image=ImageEncoder(convolutions=(Convolution(channels=4), Convolution(channels=4)), size=8),
-    entities=EntityEncoder(hidden=(8, 8), attention_heads=2),
-    category_embedding=3,
-    memory="lstm",
-    memory_size=4,
-    layer_norm=True,
-    log_std="dependent",
-)
-
-
-def everything_inputs(
-    role: Role, number: int, rng: np.random.Generator
-) -> tuple[Arrays, Arrays, Arrays]:
-    arrays: Arrays = {}
-    for name, item in {**role.inputs, **role.state}.items():
-        shape = (number, *item.shape)
-        if item.dtype == "uint8":
-            arrays[name] = rng.integers(0, 256, shape, dtype=np.uint8)
-        elif item.dtype == "bool":
-            arrays[name] = rng.random(shape) < 0.5
-        elif item.dtype == "int64":
-            arrays[name] = rng.integers(0, item.num_categories, shape)
-        else:
-            arrays[name] = rng.normal(size=shape).astype(np.float32)
-    legal: Arrays = {"a": rng.random((number, 3)) < 0.7}
-    inputs = {name: arrays[name] for name in role.inputs}
-    return inputs, legal, {name: arrays[name] for name in role.state}
-
-
-def memory_of(policy: TorchPolicy, number: int) -> Arrays:
-    return {name: np.repeat(zero[None], number, 0) for name, zero in policy.memory.items()}
-
-
-def build(config: NetworkConfig = EVERYTHING, seed: int = 0) -> TorchPolicy:
-    return TorchPolicy(
-        everything_role(),
-        config,
-        seed,
-        "tanh",
-        normalise_observations=True,
-        normalise_values="popart",
-    )
-
-
 def test_arrays_round_trip_bit_for_bit() -> None:
     rng = np.random.default_rng(0)
-    policy = build()
-    inputs, legal, state = everything_inputs(policy.role, 9, rng)
+    policy = everything_policy()
+    inputs, legal, state = random_wave(policy.role, 9, rng)
     policy.update_normalisers(inputs, None, state)
     policy.version = 12
-    other = build(seed=1)
+    other = everything_policy(seed=1)
     assert other.load_arrays(policy.arrays()) == []
     assert other.version == 12
     assert other.fingerprint() == policy.fingerprint()

@@ -89,10 +89,10 @@ def choose(terms: ChoiceTerms, uniform: Tensor | None) -> Tensor:
     if terms.allowed is not None:
         probabilities = torch.where(terms.allowed, probabilities, torch.zeros_like(probabilities))
     edges = probabilities.cumsum(dim=-1)
-    total = edges[:, -1:]
-    drawn = (edges <= uniform.unsqueeze(-1) * total).sum(dim=-1)
+    total = edges[:, -1:].contiguous()
+    drawn = torch.searchsorted(edges, uniform.unsqueeze(-1) * total, right=True)
     # Rounding may carry uniform * total to total itself: stop at the last action with a share.
-    return torch.minimum(drawn, (edges < total).sum(dim=-1))
+    return torch.minimum(drawn, torch.searchsorted(edges, total)).squeeze(-1)
 
 
 def choice_entropy(terms: ChoiceTerms) -> Tensor:

@@ -9,7 +9,7 @@ Shape letters: ``B`` batch, ``E`` entities, ``F`` features, ``C H W`` channels, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import torch
 from torch import Tensor, nn
@@ -26,7 +26,7 @@ from lamarckian.rl.network_config import (
 )
 from lamarckian.rl.normalisers import RunningNormaliser
 
-ACTIVATIONS: dict[Activation, type[nn.Module]] = {
+ACTIVATIONS: dict[Activation, Callable[..., nn.Module]] = {
     "leaky_relu": nn.LeakyReLU,
     "relu": nn.ReLU,
     "tanh": nn.Tanh,
@@ -54,6 +54,12 @@ def initialise(layer: nn.Linear | nn.Conv2d, gain: float = SQUARE_ROOT_OF_TWO) -
         nn.init.zeros_(layer.bias)
 
 
+def activation(kind: Activation) -> nn.Module:
+    """Return the nonlinearity, in place where its gradient needs only its output (not SiLU)."""
+    made = ACTIVATIONS[kind]
+    return made() if kind in ("tanh", "silu") else made(inplace=True)
+
+
 def mlp(size: int, hidden: tuple[int, ...], config: NetworkConfig) -> nn.Sequential:
     """Fully connected layers with the configured activation (and layer normalisation)."""
     layers: list[nn.Module] = []
@@ -63,7 +69,7 @@ def mlp(size: int, hidden: tuple[int, ...], config: NetworkConfig) -> nn.Sequent
         layers.append(linear)
         if config.layer_norm:
             layers.append(nn.LayerNorm(width))
-        layers.append(ACTIVATIONS[config.activation]())
+        layers.append(activation(config.activation))
         size = width
     return nn.Sequential(*layers)
 
@@ -118,6 +124,7 @@ class ConvolutionEncoder(nn.Module):
     ) -> None:
         super().__init__()
         self.hwc = item.layout == "HWC"
+        self.memory_format = torch.channels_last
         self.scaled = item.dtype == "uint8"
         channels, height, width = item.shape
         if self.hwc:
@@ -132,7 +139,7 @@ class ConvolutionEncoder(nn.Module):
                 )
             convolution = nn.Conv2d(channels, spec.channels, spec.kernel, spec.stride)
             initialise(convolution)
-            layers += [convolution, ACTIVATIONS[network.activation]()]
+            layers += [convolution, activation(network.activation)]
             channels = spec.channels
             height = (height - spec.kernel) // spec.stride + 1
             width = (width - spec.kernel) // spec.stride + 1
@@ -140,7 +147,7 @@ class ConvolutionEncoder(nn.Module):
         self.convolutions.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.output = nn.Linear(channels * height * width, config.size)
         initialise(self.output)
-        self.activation = ACTIVATIONS[network.activation]()
+        self.activation = activation(network.activation)
         self.size = config.size
         self.output_shape = (channels, height, width)
         self.segments: list[Segment] = [(name, (config.size,))]
@@ -149,10 +156,10 @@ class ConvolutionEncoder(nn.Module):
     def forward(self, values: Tensor) -> Tensor:
         if self.hwc:
             values = values.permute(0, 3, 1, 2)
-        values = values.contiguous(memory_format=torch.channels_last)
+        values = values.contiguous(memory_format=self.memory_format)
         pixels = values.float()
-        if self.scaled:
-            pixels = pixels / 255.0
+        if self.scaled:  # 255 * float32(1 / 255) rounds to exactly 1
+            pixels.mul_(1.0 / 255.0)
         if not self.reduced:
             return self._features(pixels)
         with torch.autocast("cpu", torch.bfloat16):

@@ -1,0 +1,142 @@
+"""From settings to the parts of a training: game, seating, policies, learners, collector.
+
+Used alike by the process that learns, by actors in other processes, by evaluation and by export, so that
+one description gives the same players everywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from lamarckian import seeding
+from lamarckian.errors import ConfigError
+from lamarckian.mdp import catalogue
+from lamarckian.mdp.collector import (
+    Collector,
+    CollectorSettings,
+    Seating,
+    bot_for,
+    group_roles,
+)
+from lamarckian.mdp.core import Bot, Role
+from lamarckian.mdp.guard import OnBadData
+from lamarckian.mdp.policy import Policy
+from lamarckian.mdp.vectorised import BatchCollector
+from lamarckian.mdp.wave_collector import WaveCollector
+from lamarckian.rl.policy import TorchPolicy
+from lamarckian.rl.ppo import PPO
+
+Algorithm = PPO
+"""Settings of any algorithm; the ``name`` key in a config file says which."""
+
+
+class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is trained on what: everything that decides the result but not where it is kept."""
+
+    game: Annotated[str, Meta(description="Game to play; `lamarckian games` lists them.")]
+    game_options: Annotated[
+        dict[str, str | int | float | bool], Meta(description="Options of the game itself.")
+    ] = {}
+    algorithm: Annotated[Algorithm, Meta(description="What learns, and how.")] = PPO()
+    frames: Annotated[
+        int, Meta(ge=1, description="Ticks of the game to train for, skipped frames included.")
+    ] = 1_000_000
+    seed: Annotated[int, Meta(ge=0, description="Seed of everything random in the run.")] = 0
+    learn: Annotated[
+        tuple[str, ...],
+        Meta(description="Roles that are trained; empty: the first if there is a bot, else all."),
+    ] = ()
+    opponent: Annotated[
+        str,
+        Meta(
+            description="Bot of the other roles: a name of the game's, or random; empty: its first."
+        ),
+    ] = ""
+    on_bad_data: Annotated[
+        OnBadData,
+        Meta(description="NaN from the game: fail the run, or drop the episode that met it."),
+    ] = "fail"
+
+
+@dataclass(slots=True)
+class Assembly:
+    """The parts of one training in one process."""
+
+    roles: Mapping[str, Role]
+    seating: Seating
+    policies: dict[str, TorchPolicy]
+    make_collector: Callable[[int, int], Collector]
+    """``(num_games, seed) -> collector``."""
+
+
+def assemble(training: Training) -> Assembly:
+    """Build policies and seating for ``training``.
+
+    Raises ConfigError, UnknownName or UnsupportedSpace before anything is started.
+    """
+    game = catalogue.open_game(training.game, training.game_options)
+    roles = game.roles
+    learners = group_roles(roles, choose_learners(training, roles, game.bots))
+    algorithm = training.algorithm
+    policies = {
+        group: algorithm.make_policy(roles[group], seeding.derive(training.seed, "policy", group))
+        for group in dict.fromkeys(learners.values())
+    }
+    seating = Seating(
+        policies, learners, choose_opponents(training.opponent, learners, roles, game.bots)
+    )
+    first = roles[next(iter(learners))]
+
+    def make_collector(num_games: int, seed: int) -> Collector:
+        settings = CollectorSettings(
+            num_games=num_games,
+            fragment_length=algorithm.fragment_length,
+            discounts=algorithm.per_head("discount", first.num_rewards),
+            seed=seed,
+            chunk_length=algorithm.chunk_length,
+        )
+        if game.is_batch:
+            return BatchCollector(game.make_batch(num_games), seating, settings)
+        return WaveCollector(game.make_mdp, seating, settings)
+
+    return Assembly(roles, seating, policies, make_collector)
+
+
+def choose_learners(
+    training: Training, roles: Mapping[str, Role], bots: Mapping[str, Bot]
+) -> list[str]:
+    """Return the roles to train: as asked, or the first if the others can be played by a bot."""
+    if training.learn:
+        return list(training.learn)
+    names = list(roles)
+    has_opponent = bool(training.opponent) or bool(bots)
+    return names[:1] if has_opponent and len(names) > 1 else names
+
+
+def choose_opponents(
+    name: str, learners: Mapping[str, str], roles: Mapping[str, Role], bots: Mapping[str, Bot]
+) -> dict[str, tuple[str, Bot | Policy]]:
+    """Return who plays the roles that are not trained. Raises ConfigError if nobody can."""
+    others = [role for role in roles if role not in learners]
+    if not others:
+        if name:
+            raise ConfigError(
+                f"opponent: {name!r} would play nobody, since all roles ({', '.join(roles)}) are "
+                "trained; leave the opponent out, or train fewer roles with --learn"
+            )
+        return {}
+    chosen = name or next(iter(bots), "random")
+    return {role: (chosen, bot_for(chosen, bots, roles[role])) for role in others}
+
+
+def training_from(settings: dict[str, Any]) -> Training:
+    """Rebuild a :class:`Training` from plain data, e.g. of a run's ``config.yaml``."""
+    try:
+        return msgspec.convert(settings, Training)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"training settings: {error}") from None

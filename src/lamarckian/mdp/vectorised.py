@@ -176,6 +176,8 @@ class BatchCollector:
         return max(int(group.lengths.max(initial=0)) for group in self._groups.values())
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
+        if not self._started:
+            self.restart()
         data, arrays = self.game.state()
         out = {f"game/{k}": v for k, v in arrays.items()}
         for name, group in self._groups.items():

@@ -6,7 +6,7 @@ one description gives the same players everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -23,7 +23,8 @@ from lamarckian.mdp.collector import (
     bot_for,
     group_roles,
 )
-from lamarckian.mdp.core import Bot, Role
+from lamarckian.mdp.batch_game import BatchGame
+from lamarckian.mdp.core import MDP, Bot, Role
 from lamarckian.mdp.guard import OnBadData
 from lamarckian.mdp.policy import Policy
 from lamarckian.mdp.vectorised import BatchCollector
@@ -67,32 +68,19 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 class Assembly:
     """The parts of one training in one process."""
 
+    training: Training
     roles: Mapping[str, Role]
     seating: Seating
     policies: dict[str, TorchPolicy]
-    make_collector: Callable[[int, int], Collector]
-    """``(num_games, seed) -> collector``."""
 
+    def make_game(self, num_games: int) -> BatchGame | list[MDP]:
+        """Build fresh matches of the training's game."""
+        return catalogue.make_game(self.training.game, num_games, self.training.game_options)
 
-def assemble(training: Training) -> Assembly:
-    """Build policies and seating for ``training``.
-
-    Raises ConfigError, UnknownName or UnsupportedSpace before anything is started.
-    """
-    game = catalogue.open_game(training.game, training.game_options)
-    roles = game.roles
-    learners = group_roles(roles, choose_learners(training, roles, game.bots))
-    algorithm = training.algorithm
-    policies = {
-        group: algorithm.make_policy(roles[group], seeding.derive(training.seed, "policy", group))
-        for group in dict.fromkeys(learners.values())
-    }
-    seating = Seating(
-        policies, learners, choose_opponents(training.opponent, learners, roles, game.bots)
-    )
-    first = roles[next(iter(learners))]
-
-    def make_collector(num_games: int, seed: int) -> Collector:
+    def make_collector(self, num_games: int, seed: int) -> Collector:
+        """Build a collector that plays ``num_games`` matches with the policies of this assembly."""
+        algorithm = self.training.algorithm
+        first = self.roles[next(iter(self.seating.learners))]
         settings = CollectorSettings(
             num_games=num_games,
             fragment_length=algorithm.fragment_length,
@@ -100,11 +88,32 @@ def assemble(training: Training) -> Assembly:
             seed=seed,
             chunk_length=algorithm.chunk_length,
         )
-        if game.is_batch:
-            return BatchCollector(game.make_batch(num_games), seating, settings)
-        return WaveCollector(game.make_mdp, seating, settings)
+        games = self.make_game(num_games)
+        if isinstance(games, BatchGame):
+            return BatchCollector(games, self.seating, settings)
+        waiting = iter(games)
+        return WaveCollector(lambda: next(waiting), self.seating, settings)
 
-    return Assembly(roles, seating, policies, make_collector)
+
+def assemble(training: Training) -> Assembly:
+    """Build policies and seating for ``training``.
+
+    Raises ConfigError, UnknownName or UnsupportedSpace before anything is started.
+    """
+    made = catalogue.make_game(training.game, 1, training.game_options)
+    game = made if isinstance(made, BatchGame) else made[0]
+    roles, bots = game.roles, game.bots
+    game.close()
+    learners = group_roles(roles, choose_learners(training, roles, bots))
+    algorithm = training.algorithm
+    policies = {
+        group: algorithm.make_policy(roles[group], seeding.derive(training.seed, "policy", group))
+        for group in dict.fromkeys(learners.values())
+    }
+    seating = Seating(
+        policies, learners, choose_opponents(training.opponent, learners, roles, bots)
+    )
+    return Assembly(training, roles, seating, policies)
 
 
 def choose_learners(

@@ -9,6 +9,7 @@ Shape letters: ``T`` decisions, ``N`` lanes, ``B`` rows of a minibatch, ``K`` re
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
@@ -110,8 +111,12 @@ class PPO(
         bool, Meta(description="Scale vector inputs by running mean and deviation.")
     ] = False
     normalise_values: Annotated[
-        bool, Meta(description="Let the critic learn targets scaled by running mean and deviation.")
-    ] = False
+        Literal["none", "running", "popart"],
+        Meta(
+            description="Let the critic learn scaled targets: by running statistics, or PopArt, "
+            "which also keeps its outputs as they were."
+        ),
+    ] = "none"
     bounds: Annotated[
         Literal["clip", "tanh"],
         Meta(description="How continuous actions are kept inside their bounds."),
@@ -234,7 +239,9 @@ class PPOLearner:
         self.optimiser.set_learning_rate(learning_rate)
         returns = generalised_advantages(trajectory, self.discounts, self.gae_lambdas)
         self.policy.train()
-        self.policy.update_value_normaliser(returns.targets[trajectory.valid])
+        self.policy.update_value_statistics(
+            RawValues(torch.from_numpy(returns.targets[trajectory.valid]))
+        )
         batch = self._tensors(trajectory, returns.advantages @ self.reward_weights, returns.targets)
         totals = _Totals()
         for _ in range(settings.num_epochs):
@@ -243,7 +250,7 @@ class PPOLearner:
                 break
         # Statistics of this batch's observations are for the next one: inside a batch the policy that
         # drew the actions and the one that learns must see the same numbers.
-        self.policy.update_normalisers(trajectory.inputs, trajectory.valid)
+        self.policy.update_normalisers(trajectory.inputs, trajectory.valid, trajectory.state)
         self.policy.eval()
         self.policy.version += 1
         staleness = self.policy.version - trajectory.policy_version[trajectory.valid]
@@ -302,7 +309,7 @@ class PPOLearner:
         def each(group: Arrays) -> dict[str, Tensor]:
             return {name: tensor(array) for name, array in group.items()}
 
-        normalise = self.policy.normalise_values
+        normalised = self.policy.normalised_targets
         return _Batch(
             each(trajectory.inputs),
             each(trajectory.legal),
@@ -310,8 +317,8 @@ class PPOLearner:
             each(trajectory.actions),
             tensor(trajectory.log_prob),
             tensor(advantages),
-            normalise(RawValues(tensor(targets))),
-            normalise(RawValues(tensor(trajectory.values))),
+            normalised(RawValues(tensor(targets))),
+            normalised(RawValues(tensor(trajectory.values))),
             tensor(trajectory.valid),
             tensor(trajectory.starts) if chunk else None,
             {
@@ -335,7 +342,7 @@ class PPOLearner:
         order = torch.from_numpy(self._rng.permutation(num))
         # The last minibatch takes the remainder rather than making a tiny one with a noisy gradient.
         edges = [*range(0, num - size + 1, size), num]
-        for first, last in zip(edges[:-1], edges[1:], strict=True):
+        for first, last in itertools.pairwise(edges):
             yield batch.rows(order[first:last])
 
     def _step(self, minibatch: _Batch, totals: _Totals) -> float:
@@ -361,10 +368,10 @@ class PPOLearner:
             for name, value in terms.items():
                 sums[name] = sums[name] + value if name in sums else value
         sums["gradient_norm"] = self.optimiser.step(sums["total_loss"])
-        terms = {name: float(value) for name, value in sums.items()}
-        totals.add(terms)
+        means = {name: float(value) for name, value in sums.items()}
+        totals.add(means)
         self.num_updates += 1
-        return terms["approximate_kl"]
+        return means["approximate_kl"]
 
     def _loss(self, batch: _Batch, num_valid: float) -> tuple[Tensor, dict[str, Tensor]]:
         """The clipped objective (equations 7 and 9); sums over rows divided by ``num_valid``."""

@@ -1,0 +1,85 @@
+"""The actor: plays games in a process of its own and sends what it experienced.
+
+Started by name through :mod:`lamarckian.distributed`; it gets settings as JSON, weights through the
+shared slot, and answers with trajectories.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import torch
+
+from lamarckian import seeding
+from lamarckian.distributed.channel import Channel
+from lamarckian.mdp.core import Arrays
+from lamarckian.mdp.trajectory import EpisodeRecord
+from lamarckian.rl.assembly import assemble, training_from
+
+
+def actor(config: dict[str, Any], channel: Channel) -> Iterator[None]:
+    """Play for ever. ``config``: ``training``, ``num_games``, ``synchronous``.
+
+    Synchronous actors wait for newer weights after each batch; asynchronous ones take what is there.
+    """
+    torch.set_num_threads(1)
+    training = training_from(config["training"])
+    assembly = assemble(training)
+    seed = seeding.derive(training.seed, "actor", channel.worker, channel.attempt)
+    channel.context(game=training.game, actor_seed=seed)
+    collector = assembly.make_collector(config["num_games"], seed)
+    synchronous = bool(config["synchronous"])
+    yield
+    received = False
+    while not channel.should_stop():
+        waits = synchronous or not received
+        newer = channel.weights(timeout=1.0 if waits else 0.0)
+        if newer is not None:
+            load_weights(assembly.policies, newer[1])
+            received = True
+        elif waits:
+            yield
+            continue
+        for group, trajectory in collector.collect().items():
+            header, arrays = trajectory.to_arrays()
+            episodes = [msgspec.to_builtins(e) for e in collector.take_episodes()]
+            channel.send(
+                arrays,
+                {
+                    **header,
+                    "group": group,
+                    "episodes": episodes,
+                    "num_frames": collector.num_frames,
+                    "num_decisions": collector.num_decisions,
+                    "seconds": dict(collector.seconds),
+                    "cpu_seconds": time.process_time(),
+                    "longest_running": collector.longest_running(),
+                },
+            )
+        yield
+    collector.close()
+
+
+def weights_of(policies: dict[str, Any]) -> Arrays:
+    """Return all groups' weights under one set of names, ``group/name``."""
+    return {
+        f"{group}/{name}": array
+        for group, policy in policies.items()
+        for name, array in policy.arrays().items()
+    }
+
+
+def load_weights(policies: dict[str, Any], arrays: Arrays) -> None:
+    """Put what :func:`weights_of` took into the policies."""
+    for group, policy in policies.items():
+        prefix = f"{group}/"
+        policy.load_arrays({k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)})
+        policy.eval()
+
+
+def episode_from(data: dict[str, Any]) -> EpisodeRecord:
+    """Rebuild an episode record from a header."""
+    return msgspec.convert(data, EpisodeRecord)

@@ -1,0 +1,490 @@
+"""Training as a run: collect, learn, measure, keep; stop and resume at any point.
+
+``train`` begins a run, ``resume`` goes on with one. Both end in the same loop. Whatever happens is
+recorded in the run's journal first; the console and other recorders hear the same events.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any, Literal
+
+import msgspec
+import numpy as np
+from msgspec import Meta
+
+from lamarckian import seeding
+from lamarckian.errors import ConfigError
+from lamarckian.mdp.core import Arrays
+from lamarckian.mdp.evaluation import EvaluationResult, evaluate
+from lamarckian.mdp.guard import guard
+from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
+from lamarckian.metrics import Recorder
+from lamarckian.rl.assembly import Assembly, Training, assemble
+from lamarckian.rl.gathering import Gathering, gather_in_process, gather_in_processes
+from lamarckian.rl.policy import TorchPolicy
+from lamarckian.runs.checkpoint import Keep
+from lamarckian.runs.folder import Run
+
+RECENT_EPISODES = 100
+"""Curves show means over so many of the latest episodes."""
+
+
+class Evaluating(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a policy is measured while it trains, on games of its own with fixed seeds."""
+
+    every: Annotated[
+        int, Meta(ge=0, description="Frames between evaluations; 0: only at the end.")
+    ] = 0
+    episodes: Annotated[int, Meta(ge=1, description="Episodes per evaluation.")] = 50
+    greedy: Annotated[
+        bool, Meta(description="Play the most likely action instead of drawing one.")
+    ] = True
+    stop_score: Annotated[
+        float | None,
+        Meta(description="End the run once an evaluation reaches this score; None: never."),
+    ] = None
+
+
+class TrainingRun(Training, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a training run: what is trained, where it runs, what is kept."""
+
+    placement: Annotated[
+        Literal["in-process", "processes"],
+        Meta(description="Where games are played: in the learner's process, or in actors."),
+    ] = "in-process"
+    num_actors: Annotated[
+        int, Meta(ge=0, description="Actor processes; 0: one per core. Only with processes.")
+    ] = 0
+    collection: Annotated[
+        Literal["synchronous", "asynchronous"],
+        Meta(description="asynchronous: actors go on playing while the learner trains."),
+    ] = "synchronous"
+    max_staleness: Annotated[
+        int, Meta(ge=1, description="Drop data older than so many versions. Only asynchronous.")
+    ] = 4
+    allow_oversubscription: Annotated[
+        bool, Meta(description="Allow more actors than cores.")
+    ] = False
+    torch_threads: Annotated[
+        int, Meta(ge=0, description="Threads of the learner; 0: all cores.")
+    ] = 0
+    checkpoint_every: Annotated[
+        int, Meta(ge=0, description="Iterations between checkpoints; 0: only at the end.")
+    ] = 20
+    keep: Annotated[Keep, Meta(description="Which checkpoints stay on disk.")] = Keep()
+    evaluation: Annotated[Evaluating, Meta(description="Measuring while training.")] = Evaluating()
+
+
+@dataclass(slots=True)
+class TrainingResult:
+    """What a finished or stopped run has come to."""
+
+    run: str
+    frames: int
+    decisions: int
+    iterations: int
+    seconds: float
+    finished: bool
+    reason: str
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    evaluation: dict[str, Any] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for ``--json``."""
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+
+def train(
+    settings: TrainingRun,
+    path: str | Path | None = None,
+    *,
+    recorders: Sequence[Recorder] = (),
+    command: Sequence[str] = (),
+) -> TrainingResult:
+    """Begin a run in ``path`` (default ``runs/<game>-<n>``) and train until its frames are used up.
+
+    Raises ConfigError and its kin before the first step; an interrupt (SIGINT, SIGTERM) ends the run
+    after the batch at hand, with a checkpoint.
+    """
+    check(settings)
+    assembly = assemble(settings)
+    with Run.create(
+        path,
+        settings.game,
+        settings,
+        kind="train",
+        seed=settings.seed,
+        command=command,
+        keep=settings.keep,
+    ) as run:
+        loop = _Loop(settings, assembly, run, recorders)
+        return loop.run_all(first=True)
+
+
+def resume(
+    path: str | Path, *, recorders: Sequence[Recorder] = (), frames: int | None = None
+) -> TrainingResult:
+    """Go on with a run from its last good checkpoint; ``frames`` extends it.
+
+    In one process the run continues bit for bit as if it had never stopped.
+    """
+    run = Run.open(path)
+    settings = run.load_config(TrainingRun)
+    if frames is not None:
+        settings = msgspec.structs.replace(settings, frames=frames)
+    check(settings)
+    assembly = assemble(settings)
+    with Run.resume(path, keep=settings.keep) as run:
+        if frames is not None:
+            run.change_config(settings)
+        loop = _Loop(settings, assembly, run, recorders)
+        checkpoint = run.load("last", require=("learners", "loop"))
+        run.go_back(checkpoint.info)
+        loop.load_state(checkpoint.state, checkpoint.arrays)
+        return loop.run_all(first=False)
+
+
+def check(settings: TrainingRun) -> None:
+    """Refuse settings that contradict each other or have no effect. Raises ConfigError."""
+    default = TrainingRun(game="")
+    if settings.placement == "in-process":
+        for name in ("num_actors", "collection", "allow_oversubscription"):
+            if getattr(settings, name) != getattr(default, name):
+                raise ConfigError(
+                    f"{name}: has no effect with placement in-process; add --placement processes"
+                )
+    if settings.collection == "synchronous" and settings.max_staleness != default.max_staleness:
+        raise ConfigError("max_staleness: has no effect with synchronous collection")
+
+
+def load_policies(run: Run, which: int | Literal["last", "best"] = "last") -> Assembly:
+    """Rebuild a run's policies with the weights of one of its checkpoints."""
+    assembly = assemble(run.load_config(TrainingRun))
+    checkpoint = run.load(which)
+    for group, policy in assembly.policies.items():
+        load_policy(policy, group, checkpoint.state, checkpoint.arrays)
+    return assembly
+
+
+def load_policy(policy: TorchPolicy, group: str, state: dict[str, Any], arrays: Arrays) -> None:
+    """Put a checkpoint's weights of ``group`` into ``policy``."""
+    prefix = f"{group}/policy/"
+    policy.load_arrays({k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)})
+    policy.version = int(state["learners"][group]["version"])
+    policy.eval()
+
+
+class _Loop:
+    """The state of a training between two iterations, and what an iteration does."""
+
+    def __init__(
+        self,
+        settings: TrainingRun,
+        assembly: Assembly,
+        run: Run,
+        recorders: Sequence[Recorder],
+    ) -> None:
+        self.settings = settings
+        self.assembly = assembly
+        self.run = run
+        self.recorders = recorders
+        algorithm = settings.algorithm
+        self.learners = {
+            group: algorithm.make_learner(policy, seeding.derive(settings.seed, "learner", group))
+            for group, policy in assembly.policies.items()
+        }
+        self.iteration = 0
+        self.samples = 0
+        self.seconds = 0.0
+        self.cpu_seconds = 0.0
+        self.next_evaluation = settings.evaluation.every
+        self.recent: dict[str, list[EpisodeRecord]] = {}
+        self.num_episodes = 0
+        self.num_dropped = 0
+        self.best_score = -np.inf
+        self.last_metrics: dict[str, float | None] = {}
+        self.last_evaluation: EvaluationResult | None = None
+        self.gathering: Gathering = self._gathering()
+        self._restored = False
+
+    def _gathering(self) -> Gathering:
+        settings = self.settings
+        if settings.placement == "in-process":
+            return gather_in_process(settings, self.assembly)
+        return gather_in_processes(
+            settings,
+            self.assembly,
+            num_actors=settings.num_actors or os.cpu_count() or 1,
+            synchronous=settings.collection == "synchronous",
+            max_staleness=settings.max_staleness,
+            allow_oversubscription=settings.allow_oversubscription,
+        )
+
+    def run_all(self, *, first: bool) -> TrainingResult:
+        """Iterate until the frames are used up, the score is reached or the user interrupts."""
+        settings = self.settings
+        import torch
+
+        torch.set_num_threads(settings.torch_threads or os.cpu_count() or 1)
+        reason = ""
+        try:
+            with _interrupts() as interrupted:
+                if first:
+                    state, arrays = self.state()
+                    self.run.rehearse(state, arrays)
+                self.gathering.start()
+                while not reason:
+                    if self.gathering.num_frames >= settings.frames:
+                        reason = "frames"
+                    elif interrupted:
+                        reason = interrupted[0]
+                    else:
+                        reason = self.iterate()
+                finished = reason in ("frames", "score")
+                if finished and self.last_evaluation_is_old():
+                    self.evaluate()
+                self.checkpoint()
+        finally:
+            self.gathering.close()
+        self.record("finished" if finished else "stopped", self.ending(finished, reason))
+        return TrainingResult(
+            run=str(self.run.path),
+            frames=self.gathering.num_frames,
+            decisions=self.gathering.num_decisions,
+            iterations=self.iteration,
+            seconds=self.seconds,
+            finished=finished,
+            reason=reason,
+            metrics=self.last_metrics,
+            evaluation=None if self.last_evaluation is None else self.last_evaluation.to_json(),
+        )
+
+    def iterate(self) -> str:
+        """Collect one batch and learn from it; return why the run ends, or an empty text."""
+        settings = self.settings
+        wall, cpu = time.perf_counter(), time.process_time()
+        batches = self.gathering.gather()
+        collected = time.perf_counter()
+        metrics: dict[str, float] = {}
+        progress = min(1.0, self.gathering.num_frames / settings.frames)
+        reward = 0.0
+        fresh_samples = 0
+        for group, trajectory in batches.items():
+            self.num_dropped += guard(
+                trajectory, game=settings.game, on_bad_data=settings.on_bad_data
+            )
+            stats = self.learners[group].update(trajectory, progress)
+            fresh_samples += trajectory.num_decisions
+            reward += _mean_reward(trajectory)
+            suffix = f"/{group}" if len(batches) > 1 else ""
+            metrics |= {name + suffix: value for name, value in stats.items()}
+        self.iteration += 1
+        self.samples += fresh_samples
+        self.gathering.publish()
+        ended = time.perf_counter()
+        self.seconds += ended - wall
+        spent_cpu = time.process_time() - cpu + self.gathering.take_actor_cpu_seconds()
+        self.cpu_seconds += spent_cpu
+        metrics |= self.episodes()
+        metrics |= self.gathering.metrics()
+        metrics |= {
+            "reward_per_decision": reward / max(1, len(batches)),
+            "collect_seconds": collected - wall,
+            "update_seconds": ended - collected,
+            "samples_per_second": fresh_samples / (ended - wall),
+            "samples_per_cpu_second": fresh_samples / max(spent_cpu, 1e-9),
+            "wall_seconds": self.seconds,
+            "cpu_seconds": self.cpu_seconds,
+            "updates": float(sum(learner.num_updates for learner in self.learners.values())),
+            "rejected_data": float(self.num_dropped),
+            "current_length": float(self.gathering.longest_running()),
+        }
+        self.last_metrics = dict(metrics)
+        self.record(
+            "update",
+            {
+                "iteration": self.iteration,
+                "frames": self.gathering.num_frames,
+                "decisions": self.gathering.num_decisions,
+                "samples": self.samples,
+                "metrics": metrics,
+            },
+        )
+        every = settings.evaluation.every
+        if every and self.gathering.num_frames >= self.next_evaluation:
+            self.next_evaluation = (self.gathering.num_frames // every + 1) * every
+            result = self.evaluate()
+            stop = settings.evaluation.stop_score
+            if stop is not None and result.main_score() >= stop:
+                return "score"
+        if settings.checkpoint_every and self.iteration % settings.checkpoint_every == 0:
+            self.checkpoint()
+        return ""
+
+    def episodes(self) -> dict[str, float]:
+        """Record the lives that ended, and return means over the latest ones."""
+        by_role: dict[str, list[EpisodeRecord]] = {}
+        for episode in self.gathering.take_episodes():
+            by_role.setdefault(episode.role, []).append(episode)
+        for role, episodes in by_role.items():
+            self.num_episodes += len(episodes)
+            self.recent[role] = (self.recent.get(role, []) + episodes)[-RECENT_EPISODES:]
+            self.record(
+                "episode_batch",
+                {
+                    "frames": self.gathering.num_frames,
+                    "episodes": len(episodes),
+                    "role": role,
+                    "returns": [sum(e.returns) for e in episodes],
+                    "lengths": [e.length for e in episodes],
+                    "metrics": _means(episodes),
+                },
+            )
+        metrics = {"episodes": float(self.num_episodes)}
+        for role, episodes in self.recent.items():
+            suffix = f"/{role}" if len(self.recent) > 1 else ""
+            metrics |= {name + suffix: value for name, value in _means(episodes).items()}
+        return metrics
+
+    def evaluate(self) -> EvaluationResult:
+        """Measure the present policies on fixed seeds; keep the best."""
+        measuring = self.settings.evaluation
+        result = evaluate(
+            self.assembly.game,
+            self.assembly.seating,
+            num_episodes=measuring.episodes,
+            seed=seeding.derive(self.settings.seed, "evaluation"),
+            greedy=measuring.greedy,
+        )
+        self.last_evaluation = result
+        self.record(
+            "evaluation",
+            {
+                "frames": self.gathering.num_frames,
+                "episodes": len(result.episodes),
+                "score": result.main_score(),
+                "seeds": [result.seed],
+                "weights": ",".join(
+                    policy.fingerprint() for policy in self.assembly.policies.values()
+                ),
+                "opponent": result.opponent,
+                "metrics": result.metrics(),
+            },
+        )
+        self._evaluated_at = self.gathering.num_frames
+        return result
+
+    _evaluated_at = -1
+
+    def last_evaluation_is_old(self) -> bool:
+        return self._evaluated_at != self.gathering.num_frames
+
+    def checkpoint(self) -> None:
+        """Write everything the next iteration depends on."""
+        state, arrays = self.state()
+        score = None
+        if self.last_evaluation is not None and not self.last_evaluation_is_old():
+            score = self.last_evaluation.main_score()
+        self.run.save(self.iteration, state, arrays, score=score)
+
+    def state(self) -> tuple[dict[str, Any], Arrays]:
+        """Return the whole state of the training as (JSON data, arrays)."""
+        arrays: Arrays = {}
+        learners = {}
+        for group, learner in self.learners.items():
+            learners[group], parts = learner.state()
+            arrays |= {f"{group}/{name}": array for name, array in parts.items()}
+        data, parts = self.gathering.state()
+        arrays |= {f"gathering/{name}": array for name, array in parts.items()}
+        return {
+            "learners": learners,
+            "gathering": data,
+            "loop": {
+                "iteration": self.iteration,
+                "samples": self.samples,
+                "seconds": self.seconds,
+                "cpu_seconds": self.cpu_seconds,
+                "next_evaluation": self.next_evaluation,
+                "num_episodes": self.num_episodes,
+                "num_dropped": self.num_dropped,
+            },
+        }, arrays
+
+    def load_state(self, state: dict[str, Any], arrays: Arrays) -> None:
+        for group, learner in self.learners.items():
+            learner.load_state(state["learners"][group], _below(f"{group}/", arrays))
+        loop = state["loop"]
+        for name, value in loop.items():
+            setattr(self, name, value)
+        self.gathering.load_state(state["gathering"], _below("gathering/", arrays))
+
+    def ending(self, finished: bool, reason: str) -> dict[str, Any]:
+        metrics = self.last_metrics
+        return {"metrics": metrics} if finished else {"reason": reason, "metrics": metrics}
+
+    def record(self, event: str, fields: dict[str, Any]) -> None:
+        self.run.journal.record(event, fields)
+        for recorder in self.recorders:
+            recorder.record(event, fields)
+
+
+def _below(prefix: str, arrays: Arrays) -> Arrays:
+    return {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
+
+
+def _mean_reward(trajectory: Trajectory) -> float:
+    if not trajectory.valid.any():
+        return 0.0
+    return float(trajectory.rewards[trajectory.valid].sum(axis=-1).mean())
+
+
+def _means(episodes: list[EpisodeRecord]) -> dict[str, float]:
+    """Means over episodes, under the names of :mod:`lamarckian.metrics`."""
+    returns = np.array([sum(e.returns) for e in episodes])
+    means = {
+        "return_mean": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "return_min": float(returns.min()),
+        "return_max": float(returns.max()),
+        "length_mean": float(np.mean([e.length for e in episodes])),
+    }
+    scores = [e.score for e in episodes if e.score is not None]
+    if scores:
+        means["score"] = float(np.mean(scores))
+    results = [e.result for e in episodes if e.result is not None]
+    if results:
+        means["win_rate"] = float(np.mean([(result + 1) / 2 for result in results]))
+    return means
+
+
+@contextmanager
+def _interrupts() -> Iterator[list[str]]:
+    """Turn the first SIGINT or SIGTERM into a polite request; a second one ends the process."""
+    asked: list[str] = []
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        if asked:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        asked.append(signal.Signals(number).name)
+
+    previous = {}
+    try:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            previous[number] = signal.signal(number, handle)
+    except ValueError:
+        # Not the main thread: the owner of the process handles its signals.
+        pass
+    try:
+        yield asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

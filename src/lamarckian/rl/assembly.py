@@ -16,6 +16,7 @@ from msgspec import Meta
 from lamarckian import seeding
 from lamarckian.errors import ConfigError
 from lamarckian.mdp import catalogue
+from lamarckian.mdp.batch_game import BatchGame
 from lamarckian.mdp.collector import (
     Collector,
     CollectorSettings,
@@ -23,14 +24,17 @@ from lamarckian.mdp.collector import (
     bot_for,
     group_roles,
 )
-from lamarckian.mdp.batch_game import BatchGame
 from lamarckian.mdp.core import MDP, Bot, Role
+from lamarckian.mdp.evaluation import EvaluationResult, evaluate
 from lamarckian.mdp.guard import OnBadData
 from lamarckian.mdp.policy import Policy
 from lamarckian.mdp.vectorised import BatchCollector
 from lamarckian.mdp.wave_collector import WaveCollector
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.rl.ppo import PPO
+
+EVALUATION_GAMES = 32
+"""Matches side by side in an evaluation; part of what makes equal seeds give equal lives."""
 
 Algorithm = PPO
 """Settings of any algorithm; the ``name`` key in a config file says which."""
@@ -76,6 +80,17 @@ class Assembly:
     def make_game(self, num_games: int) -> BatchGame | list[MDP]:
         """Build fresh matches of the training's game."""
         return catalogue.make_game(self.training.game, num_games, self.training.game_options)
+
+    def evaluate(self, *, num_episodes: int, seed: int, greedy: bool) -> EvaluationResult:
+        """Measure the present policies on matches of their own; see :func:`~.mdp.evaluation.evaluate`."""
+        games = self.make_game(min(num_episodes, EVALUATION_GAMES))
+        try:
+            return evaluate(
+                games, self.seating, num_episodes=num_episodes, seed=seed, greedy=greedy
+            )
+        finally:
+            for game in [games] if isinstance(games, BatchGame) else games:
+                game.close()
 
     def make_collector(self, num_games: int, seed: int) -> Collector:
         """Build a collector that plays ``num_games`` matches with the policies of this assembly."""

@@ -23,12 +23,13 @@ from msgspec import Meta
 from lamarckian import seeding
 from lamarckian.errors import ConfigError
 from lamarckian.mdp.core import Arrays
-from lamarckian.mdp.evaluation import EvaluationResult, evaluate
+from lamarckian.mdp.evaluation import EvaluationResult, summarise
 from lamarckian.mdp.guard import guard
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 from lamarckian.metrics import Recorder
 from lamarckian.rl.assembly import Assembly, Training, assemble
-from lamarckian.rl.gathering import Gathering, gather_in_process, gather_in_processes
+from lamarckian.rl.gathering import Gathering, InProcess
+from lamarckian.rl.gathering_processes import Processes
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.runs.checkpoint import Keep
 from lamarckian.runs.folder import Run
@@ -70,9 +71,9 @@ class TrainingRun(Training, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_staleness: Annotated[
         int, Meta(ge=1, description="Drop data older than so many versions. Only asynchronous.")
     ] = 4
-    allow_oversubscription: Annotated[
-        bool, Meta(description="Allow more actors than cores.")
-    ] = False
+    allow_oversubscription: Annotated[bool, Meta(description="Allow more actors than cores.")] = (
+        False
+    )
     torch_threads: Annotated[
         int, Meta(ge=0, description="Threads of the learner; 0: all cores.")
     ] = 0
@@ -213,13 +214,13 @@ class _Loop:
         self.last_metrics: dict[str, float | None] = {}
         self.last_evaluation: EvaluationResult | None = None
         self.gathering: Gathering = self._gathering()
-        self._restored = False
+        self.evaluated_at = -1
 
     def _gathering(self) -> Gathering:
         settings = self.settings
         if settings.placement == "in-process":
-            return gather_in_process(settings, self.assembly)
-        return gather_in_processes(
+            return InProcess(settings, self.assembly)
+        return Processes(
             settings,
             self.assembly,
             num_actors=settings.num_actors or os.cpu_count() or 1,
@@ -345,21 +346,19 @@ class _Loop:
                     "role": role,
                     "returns": [sum(e.returns) for e in episodes],
                     "lengths": [e.length for e in episodes],
-                    "metrics": _means(episodes),
+                    "metrics": summarise(episodes),
                 },
             )
         metrics = {"episodes": float(self.num_episodes)}
         for role, episodes in self.recent.items():
             suffix = f"/{role}" if len(self.recent) > 1 else ""
-            metrics |= {name + suffix: value for name, value in _means(episodes).items()}
+            metrics |= {name + suffix: value for name, value in summarise(episodes).items()}
         return metrics
 
     def evaluate(self) -> EvaluationResult:
         """Measure the present policies on fixed seeds; keep the best."""
         measuring = self.settings.evaluation
-        result = evaluate(
-            self.assembly.game,
-            self.assembly.seating,
+        result = self.assembly.evaluate(
             num_episodes=measuring.episodes,
             seed=seeding.derive(self.settings.seed, "evaluation"),
             greedy=measuring.greedy,
@@ -379,13 +378,11 @@ class _Loop:
                 "metrics": result.metrics(),
             },
         )
-        self._evaluated_at = self.gathering.num_frames
+        self.evaluated_at = self.gathering.num_frames
         return result
 
-    _evaluated_at = -1
-
     def last_evaluation_is_old(self) -> bool:
-        return self._evaluated_at != self.gathering.num_frames
+        return self.evaluated_at != self.gathering.num_frames
 
     def checkpoint(self) -> None:
         """Write everything the next iteration depends on."""
@@ -444,25 +441,6 @@ def _mean_reward(trajectory: Trajectory) -> float:
     if not trajectory.valid.any():
         return 0.0
     return float(trajectory.rewards[trajectory.valid].sum(axis=-1).mean())
-
-
-def _means(episodes: list[EpisodeRecord]) -> dict[str, float]:
-    """Means over episodes, under the names of :mod:`lamarckian.metrics`."""
-    returns = np.array([sum(e.returns) for e in episodes])
-    means = {
-        "return_mean": float(returns.mean()),
-        "return_std": float(returns.std()),
-        "return_min": float(returns.min()),
-        "return_max": float(returns.max()),
-        "length_mean": float(np.mean([e.length for e in episodes])),
-    }
-    scores = [e.score for e in episodes if e.score is not None]
-    if scores:
-        means["score"] = float(np.mean(scores))
-    results = [e.result for e in episodes if e.result is not None]
-    if results:
-        means["win_rate"] = float(np.mean([(result + 1) / 2 for result in results]))
-    return means
 
 
 @contextmanager

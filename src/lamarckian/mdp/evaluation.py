@@ -21,7 +21,8 @@ from lamarckian.mdp.batching import Scheduler
 from lamarckian.mdp.collector import Seating
 from lamarckian.mdp.core import MDP, Arrays
 from lamarckian.mdp.policy import Policy, draw_noise
-from lamarckian.mdp.rollout import Cast, Match, MatchResult, PolicyWave, evaluate as play, spar
+from lamarckian.mdp.rollout import Cast, Match, MatchResult, PolicyWave, spar
+from lamarckian.mdp.rollout import evaluate as play
 from lamarckian.mdp.trajectory import EpisodeRecord
 
 MAX_DECISIONS = 200_000
@@ -48,7 +49,9 @@ class EvaluationResult:
         scores = [e.score for e in self.episodes if e.score is not None]
         if scores:
             return float(np.mean(scores))
-        return float(np.mean([sum(e.returns) for e in self.episodes])) if self.episodes else math.nan
+        return (
+            float(np.mean([sum(e.returns) for e in self.episodes])) if self.episodes else math.nan
+        )
 
     def metrics(self) -> dict[str, float]:
         """Means, under the names of :mod:`lamarckian.metrics`; per role if there are several."""
@@ -139,7 +142,9 @@ class _Rows:
         self.player = player
         self.memory: Arrays = {}
         if isinstance(player, Policy):
-            self.memory = {k: np.zeros((width, *v.shape), v.dtype) for k, v in player.memory.items()}
+            self.memory = {
+                k: np.zeros((width, *v.shape), v.dtype) for k, v in player.memory.items()
+            }
         self.returns = np.zeros((width, heads))
         self.lengths = np.zeros(width, np.int64)
         self.quota = quota
@@ -176,9 +181,7 @@ def _evaluate_batch(
                 continue
             evaluated = name in seating.learners
             noise = (
-                None
-                if greedy and evaluated
-                else draw_noise(row.player.role, len(row.lengths), rng)
+                None if greedy and evaluated else draw_noise(row.player.role, len(row.lengths), rng)
             )
             decisions = row.player.act(seen.inputs, seen.legal, seen.state, row.memory, noise)
             row.memory = {k: np.array(v) for k, v in decisions.recurrent.items()}
@@ -353,7 +356,9 @@ def record_replay(
         before = {role: game.alive(role) for role in players}
         steps = game.step(actions)
         over = [
-            bool(((step.terminated | step.truncated) | ~before[role])[: game.roles[role].seats].all())
+            bool(
+                ((step.terminated | step.truncated) | ~before[role])[: game.roles[role].seats].all()
+            )
             for role, step in steps.items()
         ]
         if all(over):

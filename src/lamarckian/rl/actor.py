@@ -16,7 +16,6 @@ import torch
 from lamarckian import seeding
 from lamarckian.distributed.channel import Channel
 from lamarckian.mdp.core import Arrays
-from lamarckian.mdp.trajectory import EpisodeRecord
 from lamarckian.rl.assembly import assemble, training_from
 
 
@@ -43,22 +42,23 @@ def actor(config: dict[str, Any], channel: Channel) -> Iterator[None]:
         elif waits:
             yield
             continue
+        groups: dict[str, Any] = {}
+        arrays: Arrays = {}
         for group, trajectory in collector.collect().items():
-            header, arrays = trajectory.to_arrays()
-            episodes = [msgspec.to_builtins(e) for e in collector.take_episodes()]
-            channel.send(
-                arrays,
-                {
-                    **header,
-                    "group": group,
-                    "episodes": episodes,
-                    "num_frames": collector.num_frames,
-                    "num_decisions": collector.num_decisions,
-                    "seconds": dict(collector.seconds),
-                    "cpu_seconds": time.process_time(),
-                    "longest_running": collector.longest_running(),
-                },
-            )
+            groups[group], named = trajectory.to_arrays()
+            arrays |= {f"{group}/{name}": array for name, array in named.items()}
+        channel.send(
+            arrays,
+            {
+                "groups": groups,
+                "episodes": [msgspec.to_builtins(e) for e in collector.take_episodes()],
+                "num_frames": collector.num_frames,
+                "num_decisions": collector.num_decisions,
+                "seconds": dict(collector.seconds),
+                "cpu_seconds": time.process_time(),
+                "longest_running": collector.longest_running(),
+            },
+        )
         yield
     collector.close()
 
@@ -78,8 +78,3 @@ def load_weights(policies: dict[str, Any], arrays: Arrays) -> None:
         prefix = f"{group}/"
         policy.load_arrays({k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)})
         policy.eval()
-
-
-def episode_from(data: dict[str, Any]) -> EpisodeRecord:
-    """Rebuild an episode record from a header."""
-    return msgspec.convert(data, EpisodeRecord)

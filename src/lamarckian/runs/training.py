@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
+import torch
 from msgspec import Meta
 
 from lamarckian import seeding
@@ -33,6 +34,10 @@ from lamarckian.rl.gathering_processes import Processes
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.runs.checkpoint import Keep
 from lamarckian.runs.folder import Run
+from lamarckian.runs.recorders import JournalRecorder, MultiRecorder
+
+MakeRecorders = Callable[[Run], Sequence[Recorder]]
+"""Builds what hears the run's events besides its journal."""
 
 RECENT_EPISODES = 100
 """Curves show means over so many of the latest episodes."""
@@ -75,7 +80,12 @@ class TrainingRun(Training, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         False
     )
     torch_threads: Annotated[
-        int, Meta(ge=0, description="Threads of the learner; 0: all cores.")
+        int,
+        Meta(
+            ge=0,
+            description="Threads of the learner; 0: all cores if it reads images, else one (small "
+            "layers lose more than they gain by threads).",
+        ),
     ] = 0
     checkpoint_every: Annotated[
         int, Meta(ge=0, description="Iterations between checkpoints; 0: only at the end.")
@@ -107,7 +117,7 @@ def train(
     settings: TrainingRun,
     path: str | Path | None = None,
     *,
-    recorders: Sequence[Recorder] = (),
+    recorders: MakeRecorders | None = None,
     command: Sequence[str] = (),
 ) -> TrainingResult:
     """Begin a run in ``path`` (default ``runs/<game>-<n>``) and train until its frames are used up.
@@ -117,21 +127,23 @@ def train(
     """
     check(settings)
     assembly = assemble(settings)
-    with Run.create(
-        path,
-        settings.game,
-        settings,
-        kind="train",
-        seed=settings.seed,
-        command=command,
-        keep=settings.keep,
-    ) as run:
-        loop = _Loop(settings, assembly, run, recorders)
-        return loop.run_all(first=True)
+    with (
+        Run.create(
+            path,
+            settings.game,
+            settings,
+            kind="train",
+            seed=settings.seed,
+            command=command,
+            keep=settings.keep,
+        ) as run,
+        _recording(run, recorders) as recorder,
+    ):
+        return _Loop(settings, assembly, run, recorder).run_all(first=True)
 
 
 def resume(
-    path: str | Path, *, recorders: Sequence[Recorder] = (), frames: int | None = None
+    path: str | Path, *, recorders: MakeRecorders | None = None, frames: int | None = None
 ) -> TrainingResult:
     """Go on with a run from its last good checkpoint; ``frames`` extends it.
 
@@ -146,11 +158,12 @@ def resume(
     with Run.resume(path, keep=settings.keep) as run:
         if frames is not None:
             run.change_config(settings)
-        loop = _Loop(settings, assembly, run, recorders)
-        checkpoint = run.load("last", require=("learners", "loop"))
-        run.go_back(checkpoint.info)
-        loop.load_state(checkpoint.state, checkpoint.arrays)
-        return loop.run_all(first=False)
+        with _recording(run, recorders) as recorder:
+            loop = _Loop(settings, assembly, run, recorder)
+            checkpoint = run.load("last", require=("learners", "gathering", "loop"))
+            run.go_back(checkpoint.info)
+            loop.load_state(checkpoint.state, checkpoint.arrays)
+            return loop.run_all(first=False)
 
 
 def check(settings: TrainingRun) -> None:
@@ -166,9 +179,28 @@ def check(settings: TrainingRun) -> None:
         raise ConfigError("max_staleness: has no effect with synchronous collection")
 
 
-def load_policies(run: Run, which: int | Literal["last", "best"] = "last") -> Assembly:
-    """Rebuild a run's policies with the weights of one of its checkpoints."""
-    assembly = assemble(run.load_config(TrainingRun))
+@contextmanager
+def _recording(run: Run, make: MakeRecorders | None) -> Iterator[Recorder]:
+    """The journal first, then whatever else is asked for; all closed at the end."""
+    others = make(run) if make is not None else []
+    recorder = MultiRecorder([JournalRecorder(run.journal), *others])
+    try:
+        yield recorder
+    finally:
+        recorder.close()
+
+
+def load_policies(
+    run: Run, which: int | Literal["last", "best"] = "last", *, opponent: str | None = None
+) -> Assembly:
+    """Rebuild a run's policies with the weights of one of its checkpoints.
+
+    ``opponent`` seats another bot than the one of the training.
+    """
+    settings = run.load_config(TrainingRun)
+    if opponent is not None:
+        settings = msgspec.structs.replace(settings, opponent=opponent)
+    assembly = assemble(settings)
     checkpoint = run.load(which)
     for group, policy in assembly.policies.items():
         load_policy(policy, group, checkpoint.state, checkpoint.arrays)
@@ -191,12 +223,12 @@ class _Loop:
         settings: TrainingRun,
         assembly: Assembly,
         run: Run,
-        recorders: Sequence[Recorder],
+        recorder: Recorder,
     ) -> None:
         self.settings = settings
         self.assembly = assembly
         self.run = run
-        self.recorders = recorders
+        self.recorder = recorder
         algorithm = settings.algorithm
         self.learners = {
             group: algorithm.make_learner(policy, seeding.derive(settings.seed, "learner", group))
@@ -232,9 +264,7 @@ class _Loop:
     def run_all(self, *, first: bool) -> TrainingResult:
         """Iterate until the frames are used up, the score is reached or the user interrupts."""
         settings = self.settings
-        import torch
-
-        torch.set_num_threads(settings.torch_threads or os.cpu_count() or 1)
+        torch.set_num_threads(settings.torch_threads or self.planned_threads())
         reason = ""
         try:
             with _interrupts() as interrupted:
@@ -267,6 +297,11 @@ class _Loop:
             metrics=self.last_metrics,
             evaluation=None if self.last_evaluation is None else self.last_evaluation.to_json(),
         )
+
+    def planned_threads(self) -> int:
+        roles = self.assembly.roles.values()
+        images = any(item.kind == "image" for role in roles for item in role.inputs.values())
+        return (os.cpu_count() or 1) if images else 1
 
     def iterate(self) -> str:
         """Collect one batch and learn from it; return why the run ends, or an empty text."""
@@ -428,9 +463,7 @@ class _Loop:
         return {"metrics": metrics} if finished else {"reason": reason, "metrics": metrics}
 
     def record(self, event: str, fields: dict[str, Any]) -> None:
-        self.run.journal.record(event, fields)
-        for recorder in self.recorders:
-            recorder.record(event, fields)
+        self.recorder.record(event, fields)
 
 
 def _below(prefix: str, arrays: Arrays) -> Arrays:

@@ -1,0 +1,120 @@
+"""``lamarckian train``: learn to play a game."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from lamarckian import config
+from lamarckian.cli import output
+
+SETTINGS = True
+
+
+def add(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "train",
+        help="learn to play a game",
+        description="Train a policy and keep everything in a run folder. Every setting of "
+        "'lamarckian config' can be given as --key value.",
+    )
+    parser.add_argument("game", nargs="?", help="a game of 'lamarckian games'")
+    parser.add_argument("--config", type=Path, help="YAML file with settings; options win over it")
+    parser.add_argument("--run", type=Path, help="run folder (default: runs/GAME-N)")
+    parser.add_argument("--actors", type=int, help="actor processes; implies --placement processes")
+    parser.add_argument("--no-preset", action="store_true", help="start from the plain defaults")
+    add_recorders(parser)
+    output.add_options(parser)
+    return parser
+
+
+def add_recorders(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose where numbers go besides the journal."""
+    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard curves too")
+    parser.add_argument("--wandb", action="store_true", help="send curves to Weights & Biases too")
+
+
+def run(namespace: argparse.Namespace, extra: list[str]) -> int:
+    """Train; exit code 0, or 130 if it was interrupted (the run can be resumed)."""
+    from lamarckian.runs.training import train
+
+    settings = settings_from(namespace, extra)
+    namespace.run_folder = namespace.run
+    result = train(
+        settings,
+        namespace.run,
+        recorders=lambda run: recorders(namespace, run, settings),
+        command=sys.argv[1:],
+    )
+    return report(namespace, result)
+
+
+def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
+    """Merge defaults, preset, config file and options, in this order. Raises ConfigError."""
+    from lamarckian.errors import ConfigError
+    from lamarckian.rl.presets import preset
+    from lamarckian.runs.training import TrainingRun
+
+    updates: dict[str, Any] = {}
+    file: dict[str, Any] = {}
+    if namespace.config is not None:
+        try:
+            text = namespace.config.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{namespace.config}: cannot read it: {error.strerror}") from None
+        file = dict(config.parse_yaml(text) or {})
+    given = config.overrides(extra)
+    game = namespace.game or given.get("game") or file.get("game")
+    if not game:
+        raise ConfigError("train: which game? e.g. 'lamarckian train pong'; see 'lamarckian games'")
+    chosen = given.get("algorithm") or file.get("algorithm") or "ppo"
+    algorithm = chosen.get("name", "ppo") if isinstance(chosen, dict) else str(chosen)
+    if not namespace.no_preset:
+        updates |= preset(algorithm, str(game))
+    record = config.build(TrainingRun, {"game": str(game), **updates})
+    if file:
+        record = config.apply(record, file)
+    given["game"] = str(game)
+    if namespace.actors is not None:
+        given |= {"num_actors": namespace.actors, "placement": "processes"}
+    return config.apply(record, given)
+
+
+def recorders(namespace: argparse.Namespace, run: Any, settings: Any) -> list[Any]:
+    """Build the recorders the options ask for."""
+    from lamarckian.runs.display import ConsoleRecorder
+    from lamarckian.runs.recorders import TensorBoardRecorder, WandbRecorder
+
+    chosen: list[Any] = [
+        ConsoleRecorder(
+            title=f"{settings.game} · {run.name}",
+            target_frames=settings.frames,
+            verbosity=output.verbosity(namespace),
+        )
+    ]
+    if namespace.tensorboard:
+        chosen.append(TensorBoardRecorder(run.path / "tensorboard"))
+    if namespace.wandb:
+        chosen.append(WandbRecorder(run.path / "wandb", name=run.name, settings=run.settings()))
+    return chosen
+
+
+def report(namespace: argparse.Namespace, result: Any) -> int:
+    """Print what came out; 130 for an interrupted run."""
+    text = f"run: {result.run}"
+    if result.evaluation is not None:
+        low, high = result.evaluation["score_interval"]
+        text += (
+            f"\nscore {result.evaluation['score']:.3f} (95 % interval {low:.3f} to {high:.3f}, "
+            f"{result.evaluation['episodes']} episodes"
+        )
+        if result.evaluation["opponent"]:
+            text += f" against {result.evaluation['opponent']}"
+        text += ")"
+    if not result.finished:
+        text += f"\nstopped by {result.reason}; go on with: lamarckian resume {result.run}"
+    output.emit(namespace, result.to_json(), text)
+    return 0 if result.finished else 130

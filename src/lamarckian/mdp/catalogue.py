@@ -145,7 +145,7 @@ def _build(resolved: Resolved, num_games: int) -> BatchGame | MDP:
         raise
     except TypeError as error:
         if resolved.options and "argument" in str(error):
-            known = _option_names(resolved.make)
+            known = option_names(resolved.make)
             wrong = next((key for key in resolved.options if f"'{key}'" in str(error)), "")
             raise ConfigError(
                 f"game {resolved.reference!r} refused the options {sorted(resolved.options)}: {error}"
@@ -159,7 +159,8 @@ def _build(resolved: Resolved, num_games: int) -> BatchGame | MDP:
         ) from error
 
 
-def _option_names(make: Callable[..., Any]) -> list[str]:
+def option_names(make: Callable[..., Any]) -> list[str]:
+    """Return the option names of a resolved game's ``make``."""
     target = getattr(make, "target", make)
     skip = {"num_games", "environment", "self", "name"}
     return [

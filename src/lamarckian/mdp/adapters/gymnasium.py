@@ -289,6 +289,10 @@ class GymnasiumGame(BatchGame):
             for name, array in self._inputs.items()
         )
 
+    def inside(self) -> tuple[Any, ObservationPlan, ActionPlan, Api]:
+        """Return the first environment and how it is read, for whoever examines it by hand."""
+        return self._envs[0], self._observations, self._actions, self._api
+
     # One episode.
 
     def _reset_one(self, index: int, seed: int, episode: int) -> tuple[Any, dict[str, Any]]:

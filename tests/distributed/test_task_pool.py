@@ -103,3 +103,10 @@ def test_a_request_that_kills_every_worker_fails_and_the_pool_lives_on() -> None
 def test_a_pool_whose_entry_cannot_be_built_fails_at_once() -> None:
     with pytest.raises(WorkerError, match="has no 'missing'"):
         TaskPool(Processes(OPTIONS), "worker_entries:missing", [{}])
+
+
+def test_a_long_request_is_not_taken_for_a_hanging_worker() -> None:
+    place = Processes(WorkerOptions(hung_after=0.3, max_restarts=0, stop_timeout=0.5))
+    with TaskPool(place, "worker_entries:make_square", [{}]) as pool:
+        task = pool.submit({"sleep": 1.2}, {"x": np.ones(1)})
+        assert collect(pool)[task].attempts == 1

@@ -33,7 +33,7 @@ def run(configs: list[dict[str, object]], lines: list[str], **options: object) -
     began = time.monotonic()
     with pytest.raises(WorkerError) as caught:
         drain(Processes(chosen), "boom", configs, lines)
-    assert time.monotonic() - began < 15.0
+    assert time.monotonic() - began < 40.0  # three starts on a machine that does other things
     assert not [
         p for p in psutil.Process().children(recursive=True) if "child" in " ".join(p.cmdline())
     ]

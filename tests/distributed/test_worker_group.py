@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import psutil
@@ -29,7 +30,7 @@ def start(
 
 @BOTH
 def test_random_fragments_arrive_whole_in_order_and_once(name: str) -> None:
-    count = 150
+    count = 80
     numbers: dict[int, list[int]] = {0: [], 1: []}
     with start(name, "stress", [{"seed": 5, "count": count}] * 2) as group:
         while (received := group.receive(20.0)) is not None:
@@ -129,6 +130,8 @@ def test_credits_bound_what_a_worker_can_have_unread() -> None:
         assert first is not None
         assert second is not None
         assert group.receive(0.5) is None
+        with pytest.raises(WorkerError, match="call release"):
+            group.receive()
         assert group.stats()[0].fragments == OPTIONS.fragments_in_flight
         assert (first.arrays["data"] == 0).all()
         first.release()
@@ -141,7 +144,7 @@ def test_credits_bound_what_a_worker_can_have_unread() -> None:
 @pytest.mark.parametrize("num_readers", [1])
 def test_pitfalls_perf_04_weights_are_never_torn(num_readers: int) -> None:
     """Publish as fast as possible against a reader in another process."""
-    with start("processes", "torn", [{"seconds": 2.0}] * num_readers) as group:
+    with start("processes", "torn", [{"seconds": 1.0}] * num_readers) as group:
         arrays = {"a": np.zeros((200, 300), np.float32), "b": np.zeros(5), "c": np.zeros(40_001)}
         version, result = 0, None
         while result is None:
@@ -152,8 +155,8 @@ def test_pitfalls_perf_04_weights_are_never_torn(num_readers: int) -> None:
             if version % 50 == 0:
                 result = group.receive(0.001)
         assert result.header["bad"] == 0
-        assert result.header["reads"] > 20
-        assert version > 100
+        assert result.header["reads"] > 5
+        assert version > 50
 
 
 def test_a_reader_sees_only_whole_weights_while_a_thread_publishes() -> None:
@@ -223,7 +226,6 @@ def test_an_entry_point_that_is_missing_or_no_generator_is_named(name: str) -> N
 
 def test_pitfalls_mem_01_no_descriptor_no_memory_and_no_process_is_left() -> None:
     process = psutil.Process()
-    shm = set(os.listdir("/dev/shm")) if os.path.isdir("/dev/shm") else set()
     weights = {"w": np.zeros(50_000, np.float32)}
 
     def cycles(group: Group, count: int) -> None:
@@ -249,12 +251,12 @@ def test_pitfalls_mem_01_no_descriptor_no_memory_and_no_process_is_left() -> Non
     # 400 cycles move 160 MB; a leak of a hundredth of that would show.
     assert process.memory_info().rss - resident < 3 << 20
     assert all(w.memory_info().rss - was < 3 << 20 for w, was in zip(workers, worker_memory))
+    for pid in [os.getpid(), *(w.pid for w in workers)]:
+        assert "/dev/shm/lamarckian" not in Path(f"/proc/{pid}/maps").read_text()
     group.close()
     group.close()
     assert not any(w.is_running() for w in workers)
     assert process.num_fds() == outside
-    if os.path.isdir("/dev/shm"):
-        assert set(os.listdir("/dev/shm")) <= shm
     with pytest.raises(WorkerError, match="closed"):
         group.receive(0.1)
 

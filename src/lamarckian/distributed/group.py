@@ -122,7 +122,8 @@ class Group(Protocol):
         """Return the oldest unread fragment of any worker; never waits for a particular one.
 
         None after ``timeout`` seconds without one, or when every worker has come to its end.
-        Raises WorkerError if a worker failed for good.
+        Raises WorkerError if a worker failed for good, or without a timeout if nothing can ever
+        come because the caller holds all fragments unreleased.
         """
         ...
 
@@ -151,7 +152,8 @@ class Group(Protocol):
     def forgive(self, worker: int, yes: bool) -> None:
         """Whether the next death of ``worker`` is not charged to the restarts of the group.
 
-        It is then listed by :meth:`take_deaths`: whoever gave the worker its task decides.
+        It is then listed by :meth:`take_deaths`, and until then nobody but :meth:`kill` decides
+        that the worker hangs: whoever gave it a task knows how long that may take.
         """
         ...
 

@@ -7,6 +7,7 @@ a reader believes nothing: every number is checked against the length of the mem
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Mapping
@@ -109,10 +110,15 @@ def plan(specs: Mapping[str, Spec]) -> Layout:
     Raises TypeError for a dtype that cannot travel (objects, strings, big-endian numbers) and
     ValueError for too many arrays, dimensions or a too long name.
     """
+    return _planned(tuple(specs.items()))
+
+
+@functools.lru_cache(maxsize=256)
+def _planned(specs: tuple[tuple[str, Spec], ...]) -> Layout:
     if len(specs) > MAX_ARRAYS:
         raise ValueError(f"{len(specs)} arrays in one message, at most {MAX_ARRAYS}")
     sizes = []
-    for name, (dtype, shape) in specs.items():
+    for name, (dtype, shape) in specs:
         if dtype not in ITEM_SIZES:
             raise TypeError(
                 f"array {name!r}: dtype {dtype!r} cannot travel; use one of {', '.join(ITEM_SIZES)}"
@@ -124,7 +130,7 @@ def plan(specs: Mapping[str, Spec]) -> Layout:
     # on how many digits they take; reading adds the start of the data.
     entries = []
     offset = 0
-    for (name, (dtype, shape)), size in zip(specs.items(), sizes, strict=True):
+    for (name, (dtype, shape)), size in zip(specs, sizes, strict=True):
         entries.append(Entry(name, dtype, tuple(map(int, shape)), offset))
         offset = _align(offset + size)
     table = _encoder.encode(entries)
@@ -175,6 +181,12 @@ def read_layout(memory: memoryview) -> tuple[Layout, bytes]:
     if header_bytes > MAX_HEADER or not data <= end <= end + header_bytes <= len(memory):
         raise WorkerError(f"array message: its parts do not fit into {len(memory):,} bytes")
     table = bytes(memory[_PREFIX.size : _PREFIX.size + table_bytes])
+    return _checked(table, data, end), bytes(memory[end : end + header_bytes])
+
+
+@functools.lru_cache(maxsize=256)
+def _checked(table: bytes, data: int, end: int) -> Layout:
+    """Check a table; the answer depends on nothing else, and most fragments have the same one."""
     try:
         entries = _table_decoder.decode(table)
     except msgspec.MsgspecError as error:
@@ -197,7 +209,7 @@ def read_layout(memory: memoryview) -> tuple[Layout, bytes]:
         absolute.append(Entry(name, dtype, shape, offset + data))
     if data + position != end:
         raise WorkerError("array message: the arrays do not fill the data they were given")
-    return Layout(tuple(absolute), table, data, end), bytes(memory[end : end + header_bytes])
+    return Layout(tuple(absolute), table, data, end)
 
 
 def read(memory: memoryview) -> tuple[dict[str, Any], Arrays]:

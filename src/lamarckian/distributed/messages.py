@@ -24,6 +24,8 @@ from lamarckian.errors import WorkerError
 MAX_FRAME = 16 << 20
 _MAX_DESCRIPTORS = 4
 _FRAME = struct.Struct("<IB")
+_CHUNK = 1 << 16
+_SPACE = socket.CMSG_SPACE(_MAX_DESCRIPTORS * array.array("i").itemsize)
 _CLOEXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
@@ -158,25 +160,27 @@ class Link:
                 wait_ready(self._socket.fileno(), left, for_writing=True)
                 continue
             except OSError:
-                self.closed = True
-                return False
+                return (
+                    False  # not ``closed``: what the other side sent before it left is still there
+                )
             data = data[sent:]
             extra = []
         return True
 
-    def receive(self, timeout: float = 0.0) -> list[tuple[Any, list[int]]]:
+    def receive(
+        self, timeout: float = 0.0, *, everything: bool = False
+    ) -> list[tuple[Any, list[int]]]:
         """Return the messages that are there, each with its descriptors (the caller owns them).
 
-        Waits up to ``timeout`` seconds for the first. Sets :attr:`closed` when the other side is
-        gone.
+        Waits up to ``timeout`` seconds for the first; without ``everything`` it may leave some for
+        the next call. Sets :attr:`closed` when the other side is gone.
         Raises WorkerError for a frame that is too large or not a message of the expected types.
         """
         if timeout > 0 and not self.closed:
             wait_ready(self._socket.fileno(), timeout)
-        space = socket.CMSG_SPACE(_MAX_DESCRIPTORS * array.array("i").itemsize)
         while not self.closed:
             try:
-                data, ancillary, _, _ = self._socket.recvmsg(1 << 16, space, _CLOEXEC)
+                data, ancillary, _, _ = self._socket.recvmsg(_CHUNK, _SPACE, _CLOEXEC)
             except BlockingIOError:
                 break
             except OSError:
@@ -190,7 +194,9 @@ class Link:
             if not data:
                 self.closed = True
             self._pending += data
-        return self._decode()
+            if len(data) < _CHUNK and not ancillary and not everything:
+                break  # most likely all; what is left wakes the reader again
+        return self._decode() if self._pending else []
 
     def _decode(self) -> list[tuple[Any, list[int]]]:
         messages: list[tuple[Any, list[int]]] = []

@@ -139,6 +139,11 @@ class SlotReader:
         start = slot.index * entry.slot_bytes
         return arrays_layout.read(entry.block.view[start : start + used])
 
+    @property
+    def num_held(self) -> int:
+        """Slots filled by the writer and not released."""
+        return sum(len(entry.held) for entry in self._blocks.values())
+
     def release(self, slot: Slot) -> None:
         """Forget a held slot; the caller sends the credit."""
         entry = self._blocks.get(slot.generation)

@@ -102,11 +102,18 @@ class WorkerGroup:
 
     def receive(self, timeout: float | None = None) -> Received | None:
         give_up = None if timeout is None else time.monotonic() + timeout
-        self._pump(0.0)
+        self._check_open()
+        if not self._filled:
+            self._pump(0.0)
         while not self._filled:
             left = None if give_up is None else give_up - time.monotonic()
             if self.num_running == 0 or (left is not None and left <= 0):
                 return None
+            if left is None and self._is_starved():
+                raise WorkerError(
+                    f"receive: all {self._options.fragments_in_flight} fragments in flight of every "
+                    "worker are held by the caller, so no other can come; call release() on them"
+                )
             self._pump(_CHECK_EVERY if left is None else min(left, _CHECK_EVERY))
         return self._open(self._filled.popleft())
 
@@ -223,6 +230,11 @@ class WorkerGroup:
     ) -> None:
         self.close()
 
+    def _is_starved(self) -> bool:
+        held = [w.life.reader.num_held for w in self._workers if w.life and not w.life.ended]
+        pending = any(w.restart_at is not None for w in self._workers)
+        return not pending and all(n >= self._options.fragments_in_flight for n in held)
+
     # Starting
 
     def _launch(self, worker: Member) -> None:
@@ -264,27 +276,28 @@ class WorkerGroup:
 
     def _pump(self, timeout: float) -> None:
         """Take in messages and deaths for ``timeout`` seconds; raises the fatal error if any."""
-        if self._fatal is not None:
-            raise self._fatal
-        if self._closing:
-            raise WorkerError("the worker group has been closed")
-        seen = set()
+        self._check_open()
         for key, _ in self._selector.select(timeout):
             worker, life = key.data
-            if id(life) in seen or life.ended:
+            if life.ended:
                 continue
-            seen.add(id(life))
             self._take_messages(worker, life)
-            if life.link.closed or life.process.has_ended(0.0):
+            if life.link.closed or key.fd == life.process.sentinel:
                 self._ended(worker, life)
         now = time.monotonic()
         if now >= self._next_check:
             self._next_check = now + _CHECK_EVERY
             self._check_clocks(now)
 
-    def _take_messages(self, worker: Member, life: Life) -> None:
+    def _check_open(self) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+        if self._closing:
+            raise WorkerError("the worker group has been closed")
+
+    def _take_messages(self, worker: Member, life: Life, *, everything: bool = False) -> None:
         try:
-            for message, descriptors in life.link.receive():
+            for message, descriptors in life.link.receive(everything=everything):
                 self._handle(worker, life, message, descriptors)
         except WorkerError as error:
             life.kill_reason = f"sent what could not be understood and was killed: {error}"
@@ -335,7 +348,7 @@ class WorkerGroup:
             elif not life.ready and now - life.started > options.start_timeout:
                 limit = f"{options.start_timeout:g} s (start_timeout)"
                 self._kill_hung(life, f"was not ready after {limit} and was killed")
-            elif life.ready and options.hung_after is not None:
+            elif life.ready and options.hung_after and worker.number not in self._forgiven:
                 idle = life.status.idle_seconds
                 if life.status.state == State.RUNNING and idle > options.hung_after:
                     limit = f"limit {options.hung_after:g} s, hung_after"
@@ -355,7 +368,7 @@ class WorkerGroup:
         if status is None:
             life.process.kill()
             status = life.process.reap(10.0)
-        self._take_messages(worker, life)
+        self._take_messages(worker, life, everything=True)
         self._forget(life)
         if life.finished and life.failure is None and not life.kill_reason:
             life.free()

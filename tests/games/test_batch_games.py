@@ -20,7 +20,7 @@ from lamarckian.mdp.core import (
     mask_size,
     random_actions,
 )
-from lamarckian.mdp.games import CartPole, Pendulum, Pong, RockPaperScissors
+from lamarckian.mdp.games import CartPole, Pendulum, Pong, RockPaperScissors, Skirmish
 from lamarckian.testing.games import Const7, CountBox, Everything, MaskEnv, Memory, TwoStep
 
 Make = Callable[[int], BatchGame]
@@ -30,6 +30,11 @@ GAMES: dict[str, Make] = {
     "pong-image": lambda num: Pong(num, rounds=2, max_ticks=60, image=True),
     "cartpole": lambda num: CartPole(num, max_ticks=30),
     "rps": lambda num: RockPaperScissors(num, rounds=7),
+    "skirmish": lambda num: Skirmish(num, max_ticks=70),
+    "skirmish-hybrid": lambda num: Skirmish(
+        num, units_per_side=2, sight=9.0, max_ticks=70, heading=True, image=True
+    ),
+    "skirmish-watch": lambda num: Skirmish(num, units_per_side=4, arena=8.0, dead_watch=True),
     "pendulum": lambda num: Pendulum(num, max_ticks=30),
 }
 TOYS: dict[str, Make] = {

@@ -23,11 +23,12 @@ from lamarckian.mdp.tick import TickGame
 class DieEarly(TickGame):
     """Three players: player 1 dies at tick 3, player 2 joins at tick 5, the match ends at tick 10.
 
-    Role ``agent``, input ``state`` float32 ``[3]``: player number, ticks played, ticks of this life. Reward:
-    the player's number plus 1, at each tick of its life. So player 0 makes 10 decisions and returns 10,
-    player 1 makes 3 and returns 6, player 2 makes 5 and returns 15. With ``revive`` player 1 comes back at tick 6 as
-    a new life of 4 decisions that returns 8. With ``team`` the whole team of those alive at tick 4 earns 1
-    more then: player 0 returns 11. At the end all terminate.
+    Role ``agent``, input ``state`` float32 ``[3]``: player number, ticks played, ticks of this
+    life. Reward: the player's number plus 1, at each tick of its life. So player 0 makes 10
+    decisions and returns 10, player 1 makes 3 and returns 6, player 2 makes 5 and returns 15. With
+    ``revive`` player 1 comes back at tick 6 as a new life of 4 decisions that returns 8. With
+    ``team`` the whole team of those alive at tick 4 earns 1 more then: player 0 returns 11. At the
+    end all terminate.
     """
 
     DIES, JOINS, REVIVES, TEAM, ENDS = 3, 5, 6, 4, 10
@@ -124,9 +125,10 @@ class _DuelController(Controller):
 class AsyncDuel(MDP):
     """Two players on a shared clock of plain asyncio futures; either may go offline.
 
-    Roles ``red`` and ``blue``, input ``state`` float32 ``[1]``: ticks so far. Every tick waits for all who
-    are still there and pays each 1; the match ends after ``length`` ticks (terminated). If a player stops at
-    tick 5 and is declared offline, the other still makes all 10 decisions and returns 10.
+    Roles ``red`` and ``blue``, input ``state`` float32 ``[1]``: ticks so far. Every tick waits for
+    all who are still there and pays each 1; the match ends after ``length`` ticks (terminated). If
+    a player stops at tick 5 and is declared offline, the other still makes all 10 decisions and
+    returns 10.
     """
 
     def __init__(self, *, length: int = 10) -> None:

@@ -6,5 +6,6 @@ from lamarckian.mdp.games.duel import Duel
 from lamarckian.mdp.games.pendulum import Pendulum
 from lamarckian.mdp.games.pong import Pong
 from lamarckian.mdp.games.rock_paper_scissors import RockPaperScissors
+from lamarckian.mdp.games.skirmish import Skirmish
 
-__all__ = ["CartPole", "ConnectFour", "Duel", "Pendulum", "Pong", "RockPaperScissors"]
+__all__ = ["CartPole", "ConnectFour", "Duel", "Pendulum", "Pong", "RockPaperScissors", "Skirmish"]

@@ -9,6 +9,7 @@ Shape letters: ``G`` matches, ``N`` rows of a role, ``K`` reward heads, ``F`` fi
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -29,7 +30,8 @@ class RowStep:
     ``final_rows``  int64 ``[F]``: the truncated rows, ascending, and ``final`` their true last
                     observation (arrays with leading F), taken before the match was reset.
     ``outcomes``    name -> float32 ``[N]``, read only where a life ended: ``score`` and ``result``
-                    (+1, 0, -1) are known names, any other is a statistic of that life.
+                    (+1, 0, -1) are known names, any other is a statistic of that life. A nan
+                    says that the number is not known for this life.
     """
 
     rewards: NDArray[np.float32]
@@ -38,6 +40,11 @@ class RowStep:
     final_rows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     final: Observation | None = None
     outcomes: Arrays = field(default_factory=dict)
+
+    def outcome(self, row: int) -> dict[str, float]:
+        """Return what is known of the life that ended in ``row``."""
+        values = {name: float(array[row]) for name, array in self.outcomes.items()}
+        return {name: value for name, value in values.items() if not math.isnan(value)}
 
 
 class BatchGame(ABC):

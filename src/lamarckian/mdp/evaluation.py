@@ -213,7 +213,7 @@ def _count(
     if name in seating.learners:
         result.num_decisions += int((alive & (row.quota > 0)).sum())
         for n in np.flatnonzero(ended & (row.quota > 0)):
-            outcome = {key: float(values[n]) for key, values in step.outcomes.items()}
+            outcome = step.outcome(int(n))
             score, value = outcome.pop("score", None), outcome.pop("result", None)
             length = int(row.lengths[n])
             result.episodes.append(

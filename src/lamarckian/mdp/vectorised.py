@@ -297,7 +297,7 @@ class BatchCollector:
         frames = self.game.frames_per_decision
         for row in local:
             column = rows.start + int(row)
-            outcome = {name: float(array[row]) for name, array in step.outcomes.items()}
+            outcome = step.outcome(int(row))
             score = outcome.pop("score", None)
             result = outcome.pop("result", None)
             length = int(group.lengths[column])

@@ -6,12 +6,19 @@ from typing import Any
 
 import msgspec
 
+from lamarckian.ec.cma_es import CMAES
 from lamarckian.ec.core import EC, Initialize
+from lamarckian.ec.es import ES
+from lamarckian.ec.ga import GA
+from lamarckian.ec.map_elites import MAPElites
 from lamarckian.ec.nsga2 import NSGA2
+from lamarckian.ec.pbt import PBT
 from lamarckian.errors import ConfigError, UnknownName, nearest
 from lamarckian.evaluator import Encoding
 
-SEARCHES: dict[str, type[EC]] = {"nsga2": NSGA2}
+SEARCHES: dict[str, type[EC]] = {
+    search.name: search for search in (GA, NSGA2, ES, CMAES, PBT, MAPElites)
+}
 
 
 def make(

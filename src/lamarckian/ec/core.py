@@ -25,6 +25,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -33,9 +34,8 @@ from numpy.typing import NDArray
 
 from lamarckian import seeding
 from lamarckian.ec import pareto
-from lamarckian.ec.draws import run_key
 from lamarckian.ec.individual import Individual, Origin
-from lamarckian.ec.population import Batch, Genes, Integers, Layout
+from lamarckian.ec.population import Batch, Genes, Integers, Layout, repeated_rows
 from lamarckian.ec.snapshot import batch_from_state, batch_state
 from lamarckian.ec.support import check_support
 from lamarckian.errors import CheckpointError, ConfigError, EvaluatorError
@@ -99,10 +99,12 @@ class EC(ABC):
         self.repeats_ignored = 0
         self.duplicates_avoided = 0
         self.duplicates_accepted = 0
-        self.population = self._empty_batch()
-        self._arrivals = self._empty_batch()
+        self._nobody = self.new_batch(
+            np.empty(0, np.int64), np.empty((0, 2), np.int64), [], self.layout.gather([])
+        )
+        self.population = self._nobody
+        self._arrivals = self._nobody
         self._initialize = initialize or encoding.sample
-        self._key = run_key(seed, "ec", self.name)
         self._next_id = 0
         self._in_flight: dict[int, tuple[Batch, int]] = {}
         self._hashes_in_flight: set[int] = set()
@@ -111,7 +113,7 @@ class EC(ABC):
 
     @abstractmethod
     def _propose(self, num: int) -> Batch:
-        """Return up to ``num`` new individuals; ids come from :meth:`_new_ids`."""
+        """Return up to ``num`` new individuals; ids come from :meth:`new_ids`."""
 
     @abstractmethod
     def _select(self, arrivals: Batch) -> None:
@@ -136,9 +138,7 @@ class EC(ABC):
         """Return the same proposals as :meth:`ask` as arrays, for batch evaluators."""
         batch = self._propose(num)
         self._hashes_in_flight.update(batch.hashes.tolist())
-        self._in_flight.update(
-            zip(batch.ids.tolist(), ((batch, row) for row in range(len(batch))), strict=True)
-        )
+        self._in_flight.update(zip(batch.ids.tolist(), zip(repeat(batch), range(len(batch)))))
         return batch
 
     def in_flight(self) -> list[Individual]:
@@ -171,7 +171,7 @@ class EC(ABC):
             return 0
         told = list(fresh.values())
         genes = self.layout.gather([decision for _, _, decision in told])
-        batch = self._new_batch(
+        batch = self.new_batch(
             np.array(list(fresh)),
             np.array([((*each.parents, -1, -1))[:2] for each, _, _ in told], np.int64),
             [each.origin.operators for each, _, _ in told],
@@ -195,6 +195,8 @@ class EC(ABC):
     def tell_batch(self, batch: Batch, outcomes: Outcomes) -> int:
         """Take the outcomes of a whole :meth:`ask_batch` in; return how many selections ran."""
         rows = len(batch)
+        if not rows:
+            return 0
         empty = np.empty((rows, 0))
         constraints = empty if outcomes.constraints is None else outcomes.constraints
         descriptors = empty if outcomes.descriptors is None else outcomes.descriptors
@@ -244,12 +246,14 @@ class EC(ABC):
         batch.constraints, batch.descriptors = constraints, descriptors
         self.evaluations += len(batch)
         self.failures += num_failed
-        for identifier in batch.ids.tolist():
-            flown = self._in_flight.pop(identifier, None)
-            if flown is not None:
-                self._hashes_in_flight.discard(int(flown[0].hashes[flown[1]]))
-            elif identifier >= self._next_id:
-                self._next_id = identifier + 1
+        flown = [self._in_flight.pop(identifier, None) for identifier in batch.ids.tolist()]
+        # Hashes of what was proposed; a batch with written-back decisions has others.
+        self._hashes_in_flight.difference_update(
+            batch.hashes.tolist()
+            if flown[0] is not None and flown[0][0] is batch
+            else [int(each[0].hashes[each[1]]) for each in flown if each is not None]
+        )
+        self._next_id = max(self._next_id, int(batch.ids.max()) + 1)
         return self._collect(batch)
 
     def _collect(self, batch: Batch) -> int:
@@ -257,15 +261,23 @@ class EC(ABC):
         size, selections = self.generation_size, 0
         while len(arrivals) - selections * size >= size:
             rows = np.arange(selections * size, (selections + 1) * size)
-            rows = rows[np.argsort(arrivals.ids[rows], kind="stable")]
-            self._select(arrivals.take(rows))
+            ordered = bool((arrivals.ids[1:] > arrivals.ids[:-1]).all())
+            if not ordered:
+                rows = rows[np.argsort(arrivals.ids[rows], kind="stable")]
+            whole = ordered and len(arrivals) == size
+            self._select(arrivals if whole else arrivals.take(rows))
             self.generation += 1
             selections += 1
         if len(arrivals) == selections * size:
-            self._arrivals = self._empty_batch()
+            self._arrivals = self._nobody
         else:
             self._arrivals = arrivals.take(np.arange(selections * size, len(arrivals)))
         return selections
+
+    @property
+    def num_proposed(self) -> int:
+        """Individuals asked so far; also the next id."""
+        return self._next_id
 
     @property
     def num_arrived(self) -> int:
@@ -326,7 +338,7 @@ class EC(ABC):
         for prefix, batch in (
             ("population", self.population),
             ("arrivals", self._arrivals),
-            ("in_flight", Batch.concatenate(flying) if flying else self._empty_batch()),
+            ("in_flight", Batch.concatenate(flying) if flying else self._nobody),
         ):
             meta[prefix], batch_arrays = batch_state(batch)
             arrays.update({f"{prefix}/{name}": array for name, array in batch_arrays.items()})
@@ -368,24 +380,19 @@ class EC(ABC):
 
     # Helpers for searches.
 
-    def _with_usable(self, arrivals: Batch) -> Batch:
+    def with_usable(self, arrivals: Batch) -> Batch:
         """Return the population together with the arrivals that did not fail."""
         usable = np.isfinite(arrivals.violation)
         if not usable.all():
             arrivals = arrivals.take(np.flatnonzero(usable))
         return Batch.concatenate([self.population, arrivals]) if len(self.population) else arrivals
 
-    def _new_ids(self, num: int) -> Integers:
+    def new_ids(self, num: int) -> Integers:
         ids = np.arange(self._next_id, self._next_id + num)
         self._next_id += num
         return ids
 
-    def _empty_batch(self) -> Batch:
-        return self._new_batch(
-            np.empty(0, np.int64), np.empty((0, 2), np.int64), [], self.layout.gather([])
-        )
-
-    def _new_batch(
+    def new_batch(
         self,
         ids: Integers,
         parents: Integers,
@@ -408,9 +415,9 @@ class EC(ABC):
             outcomes=[None] * rows,
         )
 
-    def _initial(self, num: int) -> Batch:
+    def propose_initial(self, num: int) -> Batch:
         """Return ``num`` first individuals, each initialized from its own stream."""
-        return self._unique(self._new_ids(num), self._initialized)
+        return self.propose_unique(num, self._initialized)
 
     def _initialized(self, ids: Integers, attempt: int) -> Batch:
         decisions = [
@@ -421,13 +428,17 @@ class EC(ABC):
         ]
         genes = self.layout.gather(decisions)
         parents = np.full((len(ids), 2), -1, np.int64)
-        return self._new_batch(ids, parents, [("initialize",)] * len(ids), genes)
+        return self.new_batch(ids, parents, [("initialize",)] * len(ids), genes)
 
-    def _unique(self, ids: Integers, vary: Callable[[Integers, int], Batch]) -> Batch:
-        """Return ``vary(ids, 0)``; duplicates are varied again, at most NUM_RETRIES times."""
+    def propose_unique(self, num: int, vary: Callable[[Integers, int], Batch]) -> Batch:
+        """Return ``vary(ids, 0)`` for ``num`` new ids.
+
+        Duplicates are varied again, with attempt 1 to NUM_RETRIES.
+        """
+        ids = self.new_ids(num)
         batch = vary(ids, 0)
         known = self._hashes_in_flight.union(self.population.hashes.tolist())
-        duplicates = _repeated(batch.hashes.tolist(), known)
+        duplicates = repeated_rows(batch.hashes.tolist(), known)
         for attempt in range(1, NUM_RETRIES + 1):
             if not duplicates:
                 break
@@ -438,7 +449,7 @@ class EC(ABC):
             batch.hashes[rows], batch.parents[rows] = again.hashes, again.parents
             for row, origin in zip(duplicates, again.origins, strict=True):
                 batch.origins[row] = origin
-            duplicates = _repeated(batch.hashes.tolist(), known)
+            duplicates = repeated_rows(batch.hashes.tolist(), known)
         self.duplicates_accepted += len(duplicates)
         return batch
 
@@ -475,18 +486,6 @@ class EC(ABC):
                 )
             )
         ]
-
-
-def _repeated(hashes: list[int], known: set[int]) -> list[int]:
-    if known.isdisjoint(hashes) and len(set(hashes)) == len(hashes):
-        return []
-    seen: set[int] = set()
-    rows = []
-    for row, code in enumerate(hashes):
-        if code in known or code in seen:
-            rows.append(row)
-        seen.add(code)
-    return rows
 
 
 def _plain(value: Any) -> Any:

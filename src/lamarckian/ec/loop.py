@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from lamarckian import seeding
-from lamarckian.ec.core import EC
+from lamarckian.ec.core import EC, Individual
 from lamarckian.evaluator import BatchEvaluator, Evaluator, Outcome
 
 
@@ -17,28 +17,35 @@ def run(
 ) -> EC:
     """Evaluate until ``evaluations`` outcomes were told in all; return the search.
 
-    A batch evaluator is called once per ask with a stream named after the first id, any other once
-    per individual with the individual's own stream. An exception of ``evaluate`` is recorded as a
+    A batch evaluator is called once per ask with a stream that depends on the first id, any other
+    once per individual with the individual's own stream. An exception of ``evaluate`` is recorded as a
     failed outcome; one of ``evaluate_batch`` is raised.
     """
-    size = max(search.generation_size, 1)
+    size = search.generation_size
+    batch_evaluator = evaluator if isinstance(evaluator, BatchEvaluator) else None
+    rng = seeding.stream(search.seed, "evaluate-batch")
+    start = rng.bit_generator.state
     while search.evaluations < evaluations:
         num = min(size, evaluations - search.evaluations)
-        if isinstance(evaluator, BatchEvaluator):
+        if batch_evaluator is not None:
             batch = search.ask_batch(num)
-            rng = seeding.stream(search.seed, "evaluate", int(batch.ids[0]))
-            outcomes = evaluator.evaluate_batch(search.layout.stacked(batch.genes), rng)
+            # A far jump within one stream: as good as a stream per batch, and ten times cheaper.
+            rng.bit_generator.state = start
+            rng.bit_generator.advance(int(batch.ids[0]) << 64)  # type: ignore[attr-defined]
+            outcomes = batch_evaluator.evaluate_batch(search.layout.stacked(batch.genes), rng)
             selections = search.tell_batch(batch, outcomes)
         else:
-            individuals = search.ask(num)
-            for individual in individuals:
-                rng = seeding.stream(search.seed, "evaluate", individual.id)
-                try:
-                    individual.outcome = evaluator.evaluate(individual.decision, rng)
-                except Exception as error:
-                    reason = f"{type(error).__name__}: {error}"
-                    individual.outcome = Outcome.failure(reason)
-            selections = search.tell(individuals)
+            selections = search.tell(_evaluate(search, evaluator, search.ask(num)))
         if selections and on_selection is not None:
             on_selection(search)
     return search
+
+
+def _evaluate(search: EC, evaluator: Evaluator, individuals: list[Individual]) -> list[Individual]:
+    for individual in individuals:
+        rng = seeding.stream(search.seed, "evaluate", individual.id)
+        try:
+            individual.outcome = evaluator.evaluate(individual.decision, rng)
+        except Exception as error:
+            individual.outcome = Outcome.failure(f"{type(error).__name__}: {error}")
+    return individuals

@@ -14,10 +14,10 @@ import msgspec
 import numpy as np
 
 from lamarckian.ec import pareto
+from lamarckian.ec.breeding import Breeder
 from lamarckian.ec.core import EC, Initialize
-from lamarckian.ec.draws import Draws
-from lamarckian.ec.population import Batch, Integers
-from lamarckian.ec.variation import Variation, VariationConfig
+from lamarckian.ec.population import Batch
+from lamarckian.ec.variation import VariationConfig
 from lamarckian.evaluator import Encoding
 
 
@@ -44,42 +44,13 @@ class NSGA2(EC):
         initialize: Initialize | None = None,
     ) -> None:
         super().__init__(encoding, seed, config, initialize)
-        self.variation = Variation(self.layout, self.config.variation, seed, self.name)
-        self._num_words = 4 + self.variation.crossover_words + self.variation.mutation_words
+        self.breeder = Breeder(self, self.config.variation)
 
     def _propose(self, num: int) -> Batch:
-        num_initial = max(0, min(num, self.population_size - self._next_id))
-        if len(self.population) < 2:
-            return self._initial(num)
-        batches = [self._initial(num_initial)] if num_initial else []
-        if num > num_initial:
-            batches.append(self._unique(self._new_ids(num - num_initial), self._breed))
-        return Batch.concatenate(batches)
-
-    def _breed(self, ids: Integers, attempt: int) -> Batch:
-        population = self.population
-        draws = Draws(self._key, ids, self._num_words, attempt)
-        rows = self._mating(draws)
-        genes = self.variation.crossover(
-            population.genes.take(rows[:, 0]), population.genes.take(rows[:, 1]), draws
-        )
-        genes = self.variation.mutate(genes, draws, ids, attempt)
-        origins = [self.variation.operators] * len(ids)
-        return self._new_batch(ids, population.ids[rows], origins, genes)
-
-    def _mating(self, draws: Draws) -> Integers:
-        """Return parent rows [P, 2], the fitter one first.
-
-        The population is kept in the order of (front, crowding), so the winner of a tournament is
-        the entrant with the lower row.
-        """
-        entrants = draws.below(len(self.population), 4)
-        rows = np.minimum(entrants[:, :2], entrants[:, 2:])
-        rows.sort(1)
-        return rows
+        return self.breeder.propose(num)
 
     def _select(self, arrivals: Batch) -> None:
-        everyone = self._with_usable(arrivals)
+        everyone = self.with_usable(arrivals)
         ranks = pareto.constrained_sort(everyone.costs, everyone.violation)
         distance = pareto.crowding(everyone.costs, ranks)
         order = np.lexsort((-distance, ranks))

@@ -22,8 +22,8 @@ Mask = NDArray[np.bool_]
 _SAME = 1e-14
 
 
-def _power(base: Floats, exponent: float) -> Floats:
-    """``base ** (1 / exponent)`` for base > 0; powers of two go by square roots, 5 × faster."""
+def _root(base: Floats, exponent: float) -> Floats:
+    """``base ** (1 / exponent)`` for base > 0; powers of two by square roots, 5 × faster."""
     if exponent in (2.0, 4.0, 8.0, 16.0, 32.0):
         root = np.sqrt(base)
         while exponent > 2.0:
@@ -51,64 +51,65 @@ def sbx(
     high: Floats,
     uniform: Floats,
     applied: Mask,
-    near_low: Mask,
+    near_first: Mask,
     eta: float,
 ) -> Floats:
     """Simulated binary crossover within bounds (Deb and Agrawal 1995; bounds: Deb 1999).
 
-    All of ``[P, D]``, bounds ``[D]``. The pair of values (a, b), a <= b, has two children; gene
-    ``[i, j]`` of the result is the one near a where ``near_low``, else the one near b. Genes that
-    are not ``applied``, or equal in both parents, stay as in ``first``. Without bounds both
-    children together keep the mean of the parents, and the spread factor |c2 − c1| / (b − a) has
-    density (eta + 1)/2 · β^eta below 1.
+    All of ``[P, D]``, bounds ``[D]``. A pair of genes has two children; the result is the one that
+    lies near the first parent's gene where ``near_first``, else the other. Genes that are not
+    ``applied``, or equal in both parents, stay as in ``first``. Without bounds both children
+    together keep the mean of the parents, and the spread factor β = |c2 − c1| / |p2 − p1| has
+    density (eta + 1)/2 · β^eta below 1 and (eta + 1)/2 · β^−(eta + 2) above.
     """
-    child = first.copy()
-    where = np.flatnonzero(applied & (np.abs(first - second) > _SAME))
-    if not where.size:
-        return child
-    a, b = first.ravel()[where], second.ravel()[where]
-    u, lower_side = uniform.ravel()[where], near_low.ravel()[where]
-    column = where % first.shape[1]
-    least, largest = low[column], high[column]
-    lower, upper = np.minimum(a, b), np.maximum(a, b)
-    gap = upper - lower
-    room = np.where(lower_side, lower - least, largest - upper)
-    # beta >= 1 is the widest spread that stays within the bound; alpha corrects the density.
-    beta = 1.0 + 2.0 * room / gap
-    alpha = 2.0 - 1.0 / _raised(beta, eta + 1.0)
-    scaled = u * alpha
-    inside = scaled <= 1.0
-    base = np.where(inside, scaled, 1.0 / np.where(inside, 1.0, 2.0 - scaled))
-    spread = _power(base, eta + 1.0) * gap
-    values = 0.5 * (lower + upper + np.where(lower_side, -spread, spread))
-    child.ravel()[where] = np.minimum(np.maximum(values, least), largest)
-    return child
+    total = first + second
+    gap = first - second
+    applied = applied & (np.abs(gap) > _SAME)
+    np.negative(gap, out=gap, where=~near_first)
+    # From the middle, the child lies on the side where gap points: towards this bound.
+    room = np.where(gap < 0.0, low + low, high + high)
+    room -= total
+    with np.errstate(invalid="ignore", divide="ignore"):
+        # 1 / (widest spread that stays within the bound); alpha corrects the density for it.
+        # Equal parents on a bound give 0 / 0 here and are masked below.
+        alpha = _raised(gap / room, eta + 1.0)
+        np.subtract(2.0, alpha, out=alpha)
+        alpha *= uniform
+        base = np.where(alpha <= 1.0, alpha, 1.0 / (2.0 - alpha))
+        spread = _root(base, eta + 1.0)
+    spread *= gap
+    spread += total
+    spread *= 0.5
+    np.maximum(spread, low, out=spread)
+    np.minimum(spread, high, out=spread)
+    return np.where(applied, spread, first)
 
 
 def polynomial_mutation(
     genes: Floats, low: Floats, high: Floats, uniform: Floats, rate: float, eta: float
 ) -> Floats:
-    """Polynomial mutation within bounds (Deb and Goyal 1996), in place of ``genes`` [P, D].
+    """Polynomial mutation within bounds (Deb and Goyal 1996) of ``genes`` [P, D].
 
     A gene mutates where ``uniform`` < rate; uniform / rate is then the uniform number that the
-    formula needs, so one draw per gene does for both. Returns a new array.
+    formula needs, so one draw per gene does for both.
     """
     child = genes.copy()
+    flat = child.reshape(-1)
     where = np.flatnonzero(uniform < rate)
     if not where.size:
         return child
-    u = uniform.ravel()[where] / rate
     column = where % genes.shape[1]
-    x, least, largest = genes.ravel()[where], low[column], high[column]
+    x, least, largest = flat[where], low[column], high[column]
     width = largest - least
-    left = u < 0.5
-    # Distance to the bound on the side of the move, as a share of the width.
-    share = 1.0 - np.where(left, x - least, largest - x) / width
-    power = share ** (eta + 1.0)
-    twice = 2.0 * np.where(left, u, 1.0 - u)
-    size = 1.0 - (twice + (1.0 - twice) * power) ** (1.0 / (eta + 1.0))
-    values = x + np.where(left, -size, size) * width
-    child.ravel()[where] = np.minimum(np.maximum(values, least), largest)
+    # −1 at u = 0, +1 at u = 1; the sign is the direction of the move.
+    side = uniform.reshape(-1)[where] * (2.0 / rate)
+    side -= 1.0
+    # Distance to the bound on that side, as a share of the width.
+    share = 1.0 - np.where(side < 0.0, x - least, largest - x) / width
+    twice = 1.0 - np.abs(side)
+    size = 1.0 - (twice + (1.0 - twice) * share ** (eta + 1.0)) ** (1.0 / (eta + 1.0))
+    values = x + np.copysign(size, side) * width
+    flat[where] = np.minimum(np.maximum(values, least), largest)
     return child
 
 

@@ -164,21 +164,31 @@ def crowding(costs: Floats, ranks: Ranks) -> Floats:
     distance = np.zeros(rows)
     if rows == 0:
         return distance
+    order = np.lexsort((costs[:, 0], ranks))
+    sorted_ranks = ranks[order]
+    first = np.empty(rows + 1, np.bool_)
+    first[0] = first[-1] = True
+    np.not_equal(sorted_ranks[1:], sorted_ranks[:-1], out=first[1:-1])
+    starts = np.flatnonzero(first)
+    ends = starts[1:] - 1
+    starts = starts[:-1]
+    sizes = ends - starts + 1
     for column in range(num):
-        values = costs[:, column]
-        order = np.lexsort((values, ranks))
-        sorted_ranks, sorted_values = ranks[order], values[order]
-        first = np.empty(rows + 1, np.bool_)
-        first[0] = first[-1] = True
-        np.not_equal(sorted_ranks[1:], sorted_ranks[:-1], out=first[1:-1])
-        starts = np.flatnonzero(first)
-        sizes = np.diff(starts)
-        span = sorted_values[starts[1:] - 1] - sorted_values[starts[:-1]]
+        values = costs[:, column][order]
+        if column and not (num == 2 and _falls_within_fronts(values, first)):
+            order = np.lexsort((costs[:, column], ranks))
+            values = costs[:, column][order]
+        span = np.abs(values[ends] - values[starts])
         span[span == 0.0] = np.inf
         gap = np.empty(rows)
-        gap[1:-1] = sorted_values[2:] - sorted_values[:-2]
+        np.subtract(values[2:], values[:-2], out=gap[1:-1])
         gap[1:-1] /= np.repeat(span, sizes)[1:-1]
-        gap[starts[:-1]] = np.inf
-        gap[starts[1:] - 1] = np.inf
-        distance[order] += gap
+        gap[starts] = np.inf
+        gap[ends] = np.inf
+        distance[order] += np.abs(gap)
     return distance
+
+
+def _falls_within_fronts(values: Floats, first: NDArray[np.bool_]) -> bool:
+    """Whether the second of two objectives falls along each front: then no second sort is needed."""
+    return bool(((values[1:] <= values[:-1]) | first[1:-1]).all())

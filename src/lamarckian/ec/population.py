@@ -305,3 +305,16 @@ class Batch:
             np.concatenate([part.descriptors for part in parts]),
             [outcome for part in parts for outcome in part.outcomes],
         )
+
+
+def repeated_rows(hashes: list[int], known: set[int]) -> list[int]:
+    """Return the rows whose hash is known or stands in an earlier row."""
+    if known.isdisjoint(hashes) and len(set(hashes)) == len(hashes):
+        return []
+    seen: set[int] = set()
+    rows = []
+    for row, code in enumerate(hashes):
+        if code in known or code in seen:
+            rows.append(row)
+        seen.add(code)
+    return rows

@@ -14,6 +14,7 @@ import numpy as np
 from lamarckian import seeding
 from lamarckian.ec import operators
 from lamarckian.ec.draws import Draws, to_uniform
+from lamarckian.ec.operators import Mask
 from lamarckian.ec.population import Genes, Integers, Layout
 from lamarckian.errors import ConfigError
 from lamarckian.evaluator import BlobValue, Floats
@@ -74,11 +75,14 @@ class Variation:
             + sum(len(part.shapes) for part in layout.blobs.values())
         )
         self.mutation_words = (
-            self._num_real
+            (2 if self._num_real else 0)
+            + self._num_real
             + 2 * self._num_integer
             + 2 * self._num_categorical
             + 3 * len(layout.permutations)
         )
+        self.num_words = self.crossover_words + self.mutation_words
+        self._all_real = self._num_real == columns and not layout.permutations and not layout.blobs
         self.operators = tuple(self._operator_names())
 
     def _operator_names(self) -> list[str]:
@@ -103,7 +107,7 @@ class Variation:
         if self._num_real:
             words = draws.bits(self._num_real)
             applied = (words & _COIN_1).astype(np.bool_) & crossed
-            near_low = (words & _COIN_2).astype(np.bool_)
+            near_first = (words & _COIN_2).astype(np.bool_)
             scaled = layout.to_scale(real)
             child = operators.sbx(
                 scaled,
@@ -112,7 +116,7 @@ class Variation:
                 layout.scaled_high,
                 to_uniform(words),
                 applied,
-                near_low,
+                near_first,
                 config.crossover_eta,
             )
             real = self._from_scale(real, scaled, child)
@@ -152,17 +156,31 @@ class Variation:
             ]
         return Genes(real, integer, categorical, permutations, blobs)
 
-    def mutate(self, genes: Genes, draws: Draws, ids: Integers, attempt: int) -> Genes:
-        """Return mutated children of ``genes`` (which is not changed)."""
+    def mutate(
+        self, genes: Genes, draws: Draws, ids: Integers, attempt: int, parents: Genes | None = None
+    ) -> Genes:
+        """Return mutated children of ``genes`` (which is not changed).
+
+        Where all columns are real, a child that would stay a copy of its parent mutates in one
+        column: cheaper than noticing the copy later and breeding again.
+        """
         config, layout, rate = self.config, self.layout, self.mutation_rate
         real, integer, categorical = genes.real, genes.integer, genes.categorical
         if self._num_real:
             scaled = layout.to_scale(real)
+            uniform = draws.uniform(self._num_real)
+            spare = draws.uniform(2)
+            if parents is not None and self._all_real and rate > 0.0:
+                moved = genes.real != parents.real
+                moved |= uniform < rate
+                copies = np.flatnonzero(~moved.any(1))
+                column = (spare[copies, 0] * self._num_real).astype(np.int64)
+                uniform[copies, column] = spare[copies, 1] * rate
             child = operators.polynomial_mutation(
                 scaled,
                 layout.scaled_low,
                 layout.scaled_high,
-                draws.uniform(self._num_real),
+                uniform,
                 rate,
                 config.mutation_eta,
             )
@@ -210,7 +228,7 @@ class Variation:
         return Genes(real, integer, categorical, permutations, blobs)
 
     def _cross_discrete(
-        self, first: Integers, second: Integers, draws: Draws, crossed: operators.Mask
+        self, first: Integers, second: Integers, draws: Draws, crossed: Mask
     ) -> Integers:
         uniform = draws.uniform(first.shape[1])
         if self.config.discrete_crossover == "uniform":

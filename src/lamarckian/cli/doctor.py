@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lamarckian.cli import output
+from lamarckian.distributed.process import available_cores
 from lamarckian.version import __version__
 
 REQUIRED = ("msgspec", "numpy", "pyyaml", "rich", "safetensors", "torch")
@@ -58,7 +59,7 @@ def examine(folder: Path) -> dict[str, Any]:
         }
         for name, (purpose, modules) in EXTRAS.items()
     }
-    cores = usable_cores()
+    cores = available_cores()
     memory = _memory()
     shm = shutil.disk_usage("/dev/shm").free if Path("/dev/shm").is_dir() else None
     memfd = _memfd_works()
@@ -106,21 +107,6 @@ def _judge(facts: dict[str, Any]) -> tuple[list[str], list[str]]:
             f"this process may use {facts['cores']['usable']} of {facts['cores']['present']} cores"
         )
     return problems, advice
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may use: affinity and container limits counted."""
-    try:
-        cores = len(os.sched_getaffinity(0))
-    except AttributeError:  # not on macOS and Windows
-        cores = os.cpu_count() or 1
-    try:
-        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
-        if quota != "max":
-            cores = min(cores, max(1, int(quota) // int(period)))
-    except (OSError, ValueError):
-        pass
-    return cores
 
 
 def _version(name: str) -> str | None:

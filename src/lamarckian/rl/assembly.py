@@ -6,11 +6,13 @@ one description gives the same players everywhere.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
+import torch
 from msgspec import Meta
 
 from lamarckian import seeding
@@ -80,6 +82,18 @@ class Assembly:
     def make_game(self, num_games: int) -> BatchGame | list[MDP]:
         """Build fresh matches of the training's game."""
         return catalogue.make_game(self.training.game, num_games, self.training.game_options)
+
+    def use_threads(self, num_threads: int) -> int:
+        """Give torch ``num_threads`` threads and return their number; 0 chooses.
+
+        All cores if a role sees images, else one: small layers lose more than they gain by threads.
+        """
+        images = any(
+            item.kind == "image" for role in self.roles.values() for item in role.inputs.values()
+        )
+        chosen = num_threads or ((os.cpu_count() or 1) if images else 1)
+        torch.set_num_threads(chosen)
+        return chosen
 
     def evaluate(self, *, num_episodes: int, seed: int, greedy: bool) -> EvaluationResult:
         """Measure the present policies on matches of their own; see :func:`~.mdp.evaluation.evaluate`."""

@@ -7,18 +7,15 @@ recorded in the run's journal first; the console and other recorders hear the sa
 from __future__ import annotations
 
 import os
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any, Literal
 
 import msgspec
 import numpy as np
-import torch
 from msgspec import Meta
 
 from lamarckian import seeding
@@ -34,6 +31,7 @@ from lamarckian.rl.gathering_processes import Processes
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.runs.checkpoint import Keep
 from lamarckian.runs.folder import Run
+from lamarckian.runs.interrupts import interrupts
 from lamarckian.runs.recorders import JournalRecorder, MultiRecorder
 
 MakeRecorders = Callable[[Run], Sequence[Recorder]]
@@ -264,10 +262,10 @@ class _Loop:
     def run_all(self, *, first: bool) -> TrainingResult:
         """Iterate until the frames are used up, the score is reached or the user interrupts."""
         settings = self.settings
-        torch.set_num_threads(settings.torch_threads or self.planned_threads())
+        self.assembly.use_threads(settings.torch_threads)
         reason = ""
         try:
-            with _interrupts() as interrupted:
+            with interrupts() as interrupted:
                 if first:
                     state, arrays = self.state()
                     self.run.rehearse(state, arrays)
@@ -297,11 +295,6 @@ class _Loop:
             metrics=self.last_metrics,
             evaluation=None if self.last_evaluation is None else self.last_evaluation.to_json(),
         )
-
-    def planned_threads(self) -> int:
-        roles = self.assembly.roles.values()
-        images = any(item.kind == "image" for role in roles for item in role.inputs.values())
-        return (os.cpu_count() or 1) if images else 1
 
     def iterate(self) -> str:
         """Collect one batch and learn from it; return why the run ends, or an empty text."""
@@ -474,28 +467,3 @@ def _mean_reward(trajectory: Trajectory) -> float:
     if not trajectory.valid.any():
         return 0.0
     return float(trajectory.rewards[trajectory.valid].sum(axis=-1).mean())
-
-
-@contextmanager
-def _interrupts() -> Iterator[list[str]]:
-    """Turn the first SIGINT or SIGTERM into a polite request; a second one ends the process."""
-    asked: list[str] = []
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        if asked:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        asked.append(signal.Signals(number).name)
-
-    previous = {}
-    try:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            previous[number] = signal.signal(number, handle)
-    except ValueError:
-        # Not the main thread: the owner of the process handles its signals.
-        pass
-    try:
-        yield asked
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)

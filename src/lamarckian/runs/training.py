@@ -77,6 +77,9 @@ class TrainingRun(Training, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     allow_oversubscription: Annotated[bool, Meta(description="Allow more actors than cores.")] = (
         False
     )
+    max_seconds: Annotated[
+        float, Meta(ge=0.0, description="End the run after so many seconds of training; 0: never.")
+    ] = 0.0
     torch_threads: Annotated[
         int,
         Meta(
@@ -275,9 +278,11 @@ class _Loop:
                         reason = "frames"
                     elif interrupted:
                         reason = interrupted[0]
+                    elif settings.max_seconds and self.seconds >= settings.max_seconds:
+                        reason = "seconds"
                     else:
                         reason = self.iterate()
-                finished = reason in ("frames", "score")
+                finished = reason in ("frames", "score", "seconds")
                 if finished and self.last_evaluation_is_old():
                     self.evaluate()
                 self.checkpoint()

@@ -71,6 +71,13 @@ def test_pitfalls_log_05_quiet_gives_only_the_end() -> None:
     assert line.startswith("finished: 240,000 frames in 1:00  return 1.5  win rate 0.25")
 
 
+def test_a_run_resumed_at_its_end_claims_nothing_of_its_play() -> None:
+    stream = io.StringIO()
+    console = ConsoleRecorder(stream=stream, clock=Clock())
+    console.record("finished", {"metrics": {}})
+    assert stream.getvalue() == "finished: 0 frames in 0:00\n"
+
+
 def test_verbose_gives_every_update() -> None:
     assert 600 <= len(play_run(VERBOSE, seconds=60.0, updates=600)) <= 608
 

@@ -279,7 +279,8 @@ class ConsoleRecorder:
         why = f" ({reason})" if reason else ""
         parts = [
             f"{event}{why}: {self._status.frames:,} frames in {duration(now - self._status.begun)}",
-            *play(self._status),
+            # A run resumed at its end has no update of its own to tell of.
+            *(play(self._status) if self._status.metrics else ()),
             *self._take_notices(),
         ]
         self._say("  ".join(parts))

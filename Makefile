@@ -25,14 +25,14 @@ check: $(VENV)/dev  ## formatting, lint, types, import layers, docs
 	$(BIN)/ruff check src tests benchmarks examples
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 format: $(VENV)/dev  ## format and fix what can be fixed
 	$(BIN)/ruff format src tests benchmarks examples
 	$(BIN)/ruff check --fix src tests benchmarks examples
 
 docs: $(VENV)/dev  ## build the documentation into site/
-	$(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: $(VENV)/dev  ## run the benchmarks; results go to benchmarks/results/
 	$(BIN)/python benchmarks/run_all.py

@@ -1,6 +1,7 @@
 """The game of the README: asynchronous by nature, written without any asyncio."""
 
 import numpy as np
+
 import lamarckian as lm
 
 SEAT = lm.Role(inputs={"board": lm.Input((2,))}, actions={"take": lm.Discrete(3)})

@@ -160,7 +160,7 @@ def main() -> None:
         "pipe_bytes": lambda s, n: standard("pipe_bytes", s, n),
     }
     rows = []
-    for size, count in ((1 << 10, 5_000), (1 << 16, 4_000), (1 << 20, 800), (1 << 24, 60)):
+    for size, count in ((1 << 10, 3_000), (1 << 16, 1_500), (1 << 20, 300), (1 << 24, 20)):
         runs: dict[str, list[tuple[float, float]]] = {kind: [] for kind in kinds}
         for _ in range(arguments.repetitions):
             for kind, measure in kinds.items():

@@ -113,7 +113,7 @@ def _lattice_size(num_objectives: int, divisions: int) -> int:
 
 def _on_sphere(num_objectives: int, num_points: int) -> Floats:
     points = simplex_lattice(num_objectives, num_points)
-    return points / np.linalg.norm(points, axis=1, keepdims=True)
+    return np.asarray(points / np.linalg.norm(points, axis=1, keepdims=True))
 
 
 def _linear_formula(front: Floats, x_m: Floats) -> Floats:

@@ -6,6 +6,7 @@ made or on which process asks. That is what makes results independent of placeme
 
 from __future__ import annotations
 
+import hashlib
 import zlib
 from typing import Any
 
@@ -24,6 +25,24 @@ def stream(seed: int, *name: str | int) -> np.random.Generator:
 def sequence(seed: int, *name: str | int) -> np.random.SeedSequence:
     """Return the seed sequence behind :func:`stream`."""
     return np.random.SeedSequence([int(seed) & 0xFFFFFFFFFFFFFFFF, *map(_entropy, name)])
+
+
+def restream(rng: np.random.Generator, seed: int, *name: str | int) -> np.random.Generator:
+    """Start ``rng`` (PCG64) afresh as the stream of ``name``: a tenth of the cost of :func:`stream`.
+
+    For what begins anew very often, such as a match. The numbers differ from those of :func:`stream`.
+    """
+    digest = hashlib.blake2b(repr((int(seed), name)).encode(), digest_size=32).digest()
+    rng.bit_generator.state = {
+        "bit_generator": "PCG64",
+        "state": {
+            "state": int.from_bytes(digest[:16]),
+            "inc": int.from_bytes(digest[16:]) | 1,
+        },
+        "has_uint32": 0,
+        "uinteger": 0,
+    }
+    return rng
 
 
 def derive(seed: int, *name: str | int) -> int:

@@ -21,8 +21,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 from lamarckian.errors import GameError
 
@@ -44,65 +46,112 @@ def is_direct(function: object) -> bool:
 class Gate:
     """A one-shot event with a value and one waiter; awaitable by hand-stepped coroutines and tasks.
 
-    It speaks asyncio's future protocol (``asyncio.isfuture`` is true of it), so a task may await it too.
+    It speaks asyncio's future protocol (``asyncio.isfuture`` is true of it), so a task may await it, be
+    cancelled while it waits, and put it under ``asyncio.timeout``.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_callback", "_lane", "_value", "is_set")
+    __slots__ = ("_asyncio_future_blocking", "_error", "_value", "_waiter", "is_set")
 
     def __init__(self) -> None:
         self.is_set = False
         self._value: Any = None
-        self._lane: Lane | None = None
-        self._callback: tuple[Callable[[Gate], object], Any] | None = None
-        self._asyncio_future_blocking = False
+        self._waiter: Any = None
+        """Who waits: a hand-stepped Lane, or the _TaskWaiter of an asyncio task."""
 
     def set(self, value: Any = None) -> None:
         """Open the gate; the waiter resumes with ``value``. Opening twice changes nothing."""
-        if self.is_set:
-            return
-        self.is_set = True
-        self._value = value
-        lane = self._lane
-        if lane is not None:
-            scheduler = lane.scheduler
-            scheduler.ready.append(lane)
-            if scheduler.sleeper is not None:
-                scheduler.wake()
-        elif self._callback is not None:
-            callback, context = self._callback
-            asyncio.get_running_loop().call_soon(callback, self, context=context)
+        if not self.is_set:
+            self._value = value
+            self.is_set = True
+            waiter = self._waiter
+            if waiter is not None:
+                waiter.resume(self)
+
+    def fail(self, error: BaseException) -> None:
+        """Open the gate; ``error`` is raised where it is awaited."""
+        if not self.is_set:
+            self._error = error
+            self._value = _FAILED
+            self.is_set = True
+            if self._waiter is not None:
+                self._waiter.resume(self)
 
     def __await__(self) -> Generator[Gate, None, Any]:
         if not self.is_set:
             self._asyncio_future_blocking = True
             yield self
+        if self._value is _FAILED:
+            raise self._error
         return self._value
 
     # The rest is what asyncio.Task asks of a future it waits for.
 
     def add_done_callback(self, callback: Callable[[Gate], object], *, context: Any = None) -> None:
-        self._callback = (callback, context)
+        if self.is_set:
+            asyncio.get_running_loop().call_soon(callback, self, context=context)
+        else:
+            self._waiter = _TaskWaiter(callback, context)
 
     def remove_done_callback(self, callback: Callable[[Gate], object]) -> int:
-        had = self._callback is not None
-        self._callback = None
-        return int(had)
+        waiter, self._waiter = self._waiter, None
+        if waiter is None:
+            return 0
+        waiter.leave()
+        return 1
 
     def get_loop(self) -> asyncio.AbstractEventLoop:
         return asyncio.get_running_loop()
 
     def result(self) -> Any:
+        if self._value is _FAILED:
+            raise self._error
         return self._value
+
+    def exception(self) -> BaseException | None:
+        return self._error if self._value is _FAILED else None
 
     def done(self) -> bool:
         return self.is_set
 
+    def cancelled(self) -> bool:
+        return self._value is _FAILED and isinstance(self._error, asyncio.CancelledError)
+
     def cancel(self, msg: Any = None) -> bool:
-        """Told by a task that is being cancelled: wake it, it raises CancelledError itself."""
-        if self._callback is not None and not self.is_set:
-            callback, context = self._callback
-            asyncio.get_running_loop().call_soon(callback, self, context=context)
-        return False
+        """Told by a task that is being cancelled while it waits here."""
+        if self.is_set:
+            return False
+        self.fail(asyncio.CancelledError() if msg is None else asyncio.CancelledError(msg))
+        return True
+
+
+_FAILED = object()
+
+_DRIVERS: WeakKeyDictionary[asyncio.AbstractEventLoop, Scheduler] = WeakKeyDictionary()
+"""Which scheduler drives a loop: it must know which of its tasks wait for the platform itself."""
+
+
+class _TaskWaiter:
+    """An asyncio task that waits at a gate."""
+
+    __slots__ = ("callback", "context", "loop", "scheduler")
+
+    def __init__(self, callback: Callable[[Gate], object], context: Any) -> None:
+        self.callback = callback
+        self.context = context
+        self.loop = asyncio.get_running_loop()
+        self.scheduler = _DRIVERS.get(self.loop)
+        if self.scheduler is not None:
+            self.scheduler.num_gated += 1
+            self.scheduler.wake()
+
+    def resume(self, gate: Gate) -> None:
+        self.leave()
+        self.loop.call_soon(self.callback, gate, context=self.context)
+
+    def leave(self) -> None:
+        if self.scheduler is not None:
+            self.scheduler.num_gated -= 1
+            self.scheduler = None
 
 
 class Lane:
@@ -118,19 +167,30 @@ class Lane:
         self.ended: Ended | None = ended
         self.task: asyncio.Task[Any] | None = None
 
+    def resume(self, _: Gate) -> None:
+        """Called by the gate this coroutine waits at."""
+        scheduler = self.scheduler
+        scheduler.ready.append(self)
+        if scheduler.sleeper is not None:
+            scheduler.wake()
+
     def stop(self) -> None:
-        """End the coroutine where it waits; nobody is told."""
+        """End the coroutine where it waits; nobody is told, and what it raises now is not heard."""
         self.ended = None
         if self.task is not None:
             self.task.cancel()
         elif not self.coroutine.cr_running:
-            self.coroutine.close()
+            with suppress(Exception):
+                self.coroutine.close()
 
 
 class Wave(Protocol):
-    """Pending requests to one policy; a scheduler flushes it."""
+    """Pending requests to one policy; a scheduler flushes it.
 
-    max_size: int
+    A wave that has reached its largest size puts itself into ``full``, a list the scheduler hands it.
+    """
+
+    full: list[Wave]
 
     @property
     def size(self) -> int: ...
@@ -207,7 +267,10 @@ class Scheduler:
         self.clock = clock if clock is not None else Clock()
         self.ready: deque[Lane] = deque()
         self.sleeper: asyncio.Future[None] | None = None
-        self.waves: list[Wave] = []
+        self.full: list[Wave] = []
+        self.num_gated = 0
+        """Asyncio tasks that wait at a gate: they cannot go on before the platform opens it."""
+        self._waves: list[Wave] = []
         self.watched: list[Watched] = []
         self._outside = 0
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -215,6 +278,16 @@ class Scheduler:
         self._next_scan = 0.0
         self._opened = 0.0
         self._starting: list[Lane] = []
+
+    @property
+    def waves(self) -> list[Wave]:
+        return self._waves
+
+    @waves.setter
+    def waves(self, waves: list[Wave]) -> None:
+        self._waves = waves
+        for wave in waves:
+            wave.full = self.full
 
     def start(self, coroutine: Coroutine[Any, Any, Any], ended: Ended, *, by_hand: bool) -> Lane:
         """Add a coroutine; ``ended`` is called with None or the exception it raised."""
@@ -240,6 +313,7 @@ class Scheduler:
         """
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
+            _DRIVERS[self._loop] = self
         loop = self._loop
         if _in_running_loop():
             if self._thread is None:
@@ -264,21 +338,21 @@ class Scheduler:
             self._pump()
             if until():
                 return
-            if self._outside:
+            if self._outside > 0:
                 await asyncio.sleep(0)
-                if self.ready or self._starting or until():
-                    continue
             now = time.monotonic()
             if now >= self._next_scan:
-                self._next_scan = now + self.patience / 4
-                if any([watched.scan(now, False) for watched in self.watched]):
-                    continue
-            if self.clock.fire():
+                self._next_scan = now + min(self.patience / 4, 1.0)
+                for watched in self.watched:
+                    watched.scan(now, False)
+            self.clock.fire()
+            if self.ready or self._starting or until():
                 continue
-            pending = [wave for wave in self.waves if wave.size]
+            pending = [wave for wave in self._waves if wave.size]
             if pending and await self._wave_may_close(now):
                 for wave in pending:
                     wave.flush()
+                self.full.clear()
                 self._opened = 0.0
             elif not pending and not self.ready:
                 self._opened = 0.0
@@ -286,7 +360,7 @@ class Scheduler:
 
     def _pump(self) -> None:
         ready = self.ready
-        waves = self.waves
+        full = self.full
         while ready:
             lane = ready.popleft()
             try:
@@ -299,43 +373,53 @@ class Scheduler:
                 if lane.ended is not None:
                     lane.ended(error)
                 continue
-            if type(gate) is Gate:
-                gate._lane = lane
-            else:
+            if type(gate) is not Gate:
                 self._await_outside(lane, gate)
-            for wave in waves:
-                if wave.size >= wave.max_size:
+            elif gate.is_set:
+                ready.append(lane)
+            else:
+                gate._waiter = lane
+            if full:
+                for wave in full:
                     wave.flush()
+                full.clear()
+                return  # so that clocks and tasks have their turn, however fast the players are
 
     def _await_outside(self, lane: Lane, future: Any) -> None:
         """A hand-stepped coroutine awaits an asyncio future after all: resume it when that is done."""
-        future._asyncio_future_blocking = False
         self._outside += 1
 
-        def done(_: Any) -> None:
+        def done(_: Any = None) -> None:
             self._outside -= 1
             self.ready.append(lane)
             self.wake()
 
-        future.add_done_callback(done)
+        if future is None:  # asyncio.sleep(0)
+            asyncio.get_running_loop().call_soon(done)
+        else:
+            future._asyncio_future_blocking = False
+            future.add_done_callback(done)
 
     def _start_tasks(self) -> None:
         assert self._loop is not None
-        while self._starting:
-            lane = self._starting.pop()
+        starting, self._starting = self._starting, []
+        for lane in starting:
+            if lane.ended is None:  # stopped before it began
+                self._outside -= 1
+                continue
             lane.task = self._loop.create_task(lane.coroutine)
             lane.task.add_done_callback(partial(self._task_ended, lane))
 
     def _task_ended(self, lane: Lane, task: asyncio.Task[Any]) -> None:
         self._outside -= 1
+        self.wake()
         error = None if task.cancelled() else task.exception()
         if lane.ended is not None:
             lane.ended(error)
-        self.wake()
 
     async def _wave_may_close(self, now: float) -> bool:
         """True once nobody else can join the pending waves, or they waited long enough."""
-        if not self._outside:
+        if self._outside <= self.num_gated:
             return True
         if not self._opened:
             self._opened = now
@@ -348,11 +432,14 @@ class Scheduler:
     async def _idle(self, now: float) -> None:
         """Nobody can run and no wave waits: sleep until a timer or the outside world, or give up."""
         timer = self.clock.next_timer()
-        if timer is not None and self.clock.simulated:
-            await asyncio.sleep(0)
-            if not self.ready:
+        if self.clock.simulated:
+            # Time stands still while a task works on something of its own.
+            if self._outside > self.num_gated:
+                await self._sleep(max(self._next_scan - now, 0.0))
+                return
+            if timer is not None:
                 self.clock.jump()
-            return
+                return
         if timer is not None or self._outside:
             horizon = self._next_scan if timer is None else min(timer, self._next_scan)
             await self._sleep(max(horizon - now, 0.0))

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lamarckian.errors import GameError
 from lamarckian.mdp.core import (
     Array,
     Arrays,
@@ -28,23 +27,28 @@ from lamarckian.mdp.policy import Decisions, Policy
 from lamarckian.mdp.trajectory import Trajectory
 
 
-@dataclass(slots=True)
 class Lane:
-    """One seat's place in the store. ``column`` is -1 until its first decision."""
+    """One seat's place in the store, and what its last decision has earned so far."""
 
-    column: int = -1
-    row: int = -1
-    fresh: bool = True
-    """True until the present life has recorded a decision."""
-    waiting: bool = False
-    """True while the column is full and waits for the value of the lane's next decision."""
+    __slots__ = ("at", "elapsed", "fresh", "last", "paid")
+
+    def __init__(self) -> None:
+        self.at = -1
+        """Flat index ``column * T + row`` of the last decision; -1 before the first of a column."""
+        self.last = -1
+        """Flat index of the column's last row."""
+        self.fresh = True
+        """True until the present life has recorded a decision."""
+        self.paid: Sequence[float] = ()
+        """The ``K`` rewards of the last decision, discounted by the acts since it."""
+        self.elapsed = 0
+        """Acts since the last decision."""
 
 
 @dataclass(slots=True)
 class _Cut:
-    """An observation from which column ``column`` bootstraps after row ``row``."""
+    """An observation from which a column bootstraps after row ``row``."""
 
-    column: int
     row: int
     inputs: Arrays
     state: Arrays
@@ -52,12 +56,12 @@ class _Cut:
     value: Array | None = None
 
 
-@dataclass(slots=True)
+@dataclass
 class FragmentStore:
     """Preallocated columns of experience for one policy.
 
-    ``num_lanes`` bounds how many seats may hold a column at once; the store grows by doubling if a game
-    seats more.
+    ``num_columns`` is where it starts; the store grows by half if more seats than expected hold a column.
+    ``elapsed`` of a decision that nobody acted on (the player decided anew) is 0, and it is not valid.
     """
 
     role: Role
@@ -78,42 +82,39 @@ class FragmentStore:
     _cuts: dict[int, list[_Cut]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
-        shape = (self.num_columns, self.length)
-        heads = self.role.num_rewards
-        self.inputs = {
-            k: np.zeros((*shape, *v.shape), v.dtype) for k, v in self.role.inputs.items()
-        }
-        self.state = {k: np.zeros((*shape, *v.shape), v.dtype) for k, v in self.role.state.items()}
-        self.legal = {
-            k: np.zeros((*shape, mask_size(self.role.actions[k])), np.bool_)
-            for k in self.role.masked
-        }
-        self.actions = {
-            k: np.zeros((*shape, *action_shape(v)), action_dtype(v))
-            for k, v in self.role.actions.items()
-        }
+        role = self.role
+        heads = role.num_rewards
         chunks = -(-self.length // self.chunk_length) if self.chunk_length else 0
-        self.recurrent = {
-            k: np.zeros((self.num_columns, chunks, *v.shape), v.dtype)
-            for k, v in self.memory.items()
+
+        def columns(shape: tuple[int, ...], dtype: str, rows: int = self.length) -> Array:
+            return np.zeros((self.num_columns, rows, *shape), dtype)
+
+        self.inputs = {k: columns(v.shape, v.dtype) for k, v in role.inputs.items()}
+        self.state = {k: columns(v.shape, v.dtype) for k, v in role.state.items()}
+        self.legal = {k: columns((mask_size(role.actions[k]),), "bool") for k in role.masked}
+        self.actions = {
+            k: columns(action_shape(v), action_dtype(v)) for k, v in role.actions.items()
         }
+        self.recurrent = {k: columns(v.shape, str(v.dtype), chunks) for k, v in self.memory.items()}
         self.scalars = {
-            "log_prob": np.zeros(shape, np.float32),
-            "values": np.zeros((*shape, heads), np.float32),
-            "rewards": np.zeros((*shape, heads), np.float32),
-            "elapsed": np.zeros(shape, np.int32),
-            "terminated": np.zeros(shape, np.bool_),
-            "truncated": np.zeros(shape, np.bool_),
-            "starts": np.zeros(shape, np.bool_),
-            "valid": np.zeros(shape, np.bool_),
-            "policy_version": np.zeros(shape, np.int64),
+            "log_prob": columns((), "float32"),
+            "values": columns((heads,), "float32"),
+            "rewards": columns((heads,), "float32"),
+            "elapsed": columns((), "int32"),
+            "terminated": columns((), "bool"),
+            "truncated": columns((), "bool"),
+            "starts": columns((), "bool"),
+            "valid": columns((), "bool"),
+            "policy_version": columns((), "int64"),
         }
+        self._nothing = (0.0,) * heads
         self._free = list(range(self.num_columns - 1, -1, -1))
+        self._flatten()
 
     def record(
         self,
         lanes: list[Lane],
-        learn: list[bool],
+        skipped: list[int],
         inputs: Arrays,
         legal: Arrays,
         state: Arrays,
@@ -121,103 +122,130 @@ class FragmentStore:
         decisions: Decisions,
         version: int,
     ) -> None:
-        """Write one wave: row ``n`` of every array belongs to ``lanes[n]``. Arrays have leading N."""
-        length = self.length
+        """Write one wave: row ``n`` of every array belongs to ``lanes[n]``. Arrays have leading N.
+
+        ``skipped`` lists the rows to be kept out of the learning data.
+        """
+        before: list[int] = []
+        paid: list[Sequence[float]] = []
+        elapsed: list[int] = []
+        starts: list[int] = []
+        places: list[int] = []
+        unacted: list[int] = []
+        nothing = self._nothing
         for n, lane in enumerate(lanes):
-            if lane.waiting:
-                self._cut_open_end(lane, n, inputs, state, recurrent, decisions.values)
-            if lane.column < 0 or lane.row == length - 1:
-                lane.column = self._take_column()
-                lane.row = 0
+            at = lane.at
+            if lane.fresh:
+                lane.fresh = False
+                starts.append(n)
             else:
-                lane.row += 1
-        columns = np.array([lane.column for lane in lanes])
-        rows = np.array([lane.row for lane in lanes])
-        at = (columns, rows)
+                before.append(at)
+                paid.append(lane.paid)
+                elapsed.append(lane.elapsed)
+                if lane.elapsed == 0:
+                    unacted.append(at)
+                if at == lane.last:
+                    self._cut_open_end(lane, n, inputs, state, recurrent, decisions.values)
+                    at = -1
+            if at == lane.last:
+                column = self._take_column()
+                at = column * self.length
+                lane.last = at + self.length - 1
+            else:
+                at += 1
+            lane.at = at
+            lane.paid = nothing
+            lane.elapsed = 0
+            places.append(at)
+        flat = self._flat
+        if before:
+            past = np.array(before)
+            flat["rewards"][past] = paid
+            flat["elapsed"][past] = elapsed
+            if unacted:
+                flat["valid"][unacted] = False
+        index = np.array(places)
         for name, array in inputs.items():
-            self.inputs[name][at] = array
+            self._flat_inputs[name][index] = array
         for name, array in legal.items():
-            self.legal[name][at] = array
+            self._flat_legal[name][index] = array
         for name, array in state.items():
-            self.state[name][at] = array
+            self._flat_state[name][index] = array
         for name, array in decisions.actions.items():
-            self.actions[name][at] = array
-        scalars = self.scalars
-        scalars["log_prob"][at] = decisions.log_prob
-        scalars["values"][at] = decisions.values
-        scalars["rewards"][at] = 0.0
-        scalars["elapsed"][at] = 0
-        scalars["terminated"][at] = False
-        scalars["truncated"][at] = False
-        scalars["starts"][at] = [lane.fresh for lane in lanes]
-        scalars["valid"][at] = learn
-        scalars["policy_version"][at] = version
+            self._flat_actions[name][index] = array
+        flat["log_prob"][index] = decisions.log_prob
+        flat["values"][index] = decisions.values
+        flat["valid"][index] = True
+        flat["policy_version"][index] = version
+        if starts:
+            flat["starts"][index[starts]] = True
+        if skipped:
+            flat["valid"][index[skipped]] = False
         if recurrent:
+            columns, rows = np.divmod(index, self.length)
             heads = np.flatnonzero(rows % self.chunk_length == 0)
             if len(heads):
                 chunk = (columns[heads], rows[heads] // self.chunk_length)
                 for name, array in recurrent.items():
                     self.recurrent[name][chunk] = array[heads]
-        for lane in lanes:
-            lane.fresh = False
 
     def pay(self, lane: Lane, rewards: Sequence[float]) -> None:
         """Add the rewards of one act to the lane's last decision, discounted by the acts since."""
         if lane.fresh:
             return
-        at = (lane.column, lane.row)
-        elapsed = int(self.scalars["elapsed"][at])
-        target = self.scalars["rewards"][at]
+        elapsed = lane.elapsed
         if elapsed == 0:
-            target += rewards
+            lane.paid = tuple(rewards)
         else:
-            target += [
-                reward * discount**elapsed
-                for reward, discount in zip(rewards, self.discounts, strict=True)
+            lane.paid = [
+                total + reward * discount**elapsed
+                for total, reward, discount in zip(lane.paid, rewards, self.discounts, strict=True)
             ]
-        self.scalars["elapsed"][at] = elapsed + 1
-        if lane.row == self.length - 1:
-            lane.waiting = True
+        lane.elapsed = elapsed + 1
 
     def end(
         self, lane: Lane, *, terminated: bool, final: Observation | None, recurrent: Arrays
     ) -> None:
         """Close the lane's present life. ``final`` is the observation a truncated life bootstraps from."""
-        if not lane.fresh:
-            at = (lane.column, lane.row)
-            self.scalars["elapsed"][at] = max(1, self.scalars["elapsed"][at])
-            if terminated:
-                self.scalars["terminated"][at] = True
-            elif final is not None:
-                self.scalars["truncated"][at] = True
-                self._cuts.setdefault(lane.column, []).append(
-                    _Cut(
-                        lane.column,
-                        lane.row,
-                        {
-                            k: np.array(final.inputs[k], v.dtype)
-                            for k, v in self.role.inputs.items()
-                        },
-                        {k: np.array(final.state[k], v.dtype) for k, v in self.role.state.items()},
-                        {k: np.array(v) for k, v in recurrent.items()},
-                    )
+        if lane.fresh:
+            return
+        at = lane.at
+        flat = self._flat
+        flat["rewards"][at] = lane.paid
+        flat["elapsed"][at] = lane.elapsed
+        if lane.elapsed == 0:
+            flat["valid"][at] = False
+        if terminated:
+            flat["terminated"][at] = True
+        elif final is not None:
+            flat["truncated"][at] = True
+            column, row = divmod(at, self.length)
+            self._cuts.setdefault(column, []).append(
+                _Cut(
+                    row,
+                    {k: np.array(final.inputs[k], v.dtype) for k, v in self.role.inputs.items()},
+                    {k: np.array(final.state[k], v.dtype) for k, v in self.role.state.items()},
+                    {k: np.array(v) for k, v in recurrent.items()},
                 )
-            if lane.row == self.length - 1:
-                self._finish(lane)
-        lane.waiting = False
+            )
+        if at == lane.last:
+            self._finish(lane)
         lane.fresh = True
 
     def drop(self, lane: Lane) -> None:
         """Give a lane's unfinished column back unread: its match failed."""
-        if lane.column >= 0:
-            self._cuts.pop(lane.column, None)
-            self._free.append(lane.column)
-        lane.column, lane.row, lane.fresh, lane.waiting = -1, -1, True, False
+        if lane.at >= 0:
+            column = lane.at // self.length
+            self._cuts.pop(column, None)
+            self._clean([column])
+            self._free.append(column)
+        lane.at, lane.last, lane.fresh = -1, -1, True
 
     def clear(self) -> None:
-        """Forget everything, finished fragments too."""
+        """Forget everything, finished fragments too. Lanes of before must not be used any more."""
         self.finished.clear()
         self._cuts.clear()
+        self._clean(list(range(self.num_columns)))
         self._free = list(range(self.num_columns - 1, -1, -1))
 
     def take(self, num: int, policy: Policy) -> Trajectory:
@@ -225,7 +253,6 @@ class FragmentStore:
         if len(self.finished) < num:
             raise ValueError(f"{num} fragments asked for, {len(self.finished)} are finished")
         taken, self.finished = self.finished[:num], self.finished[num:]
-        columns = np.array(taken)
         cuts = [
             (cut, position)
             for position, column in enumerate(taken)
@@ -233,7 +260,11 @@ class FragmentStore:
         ]
 
         def gather(group: Arrays) -> Arrays:
-            return {k: np.ascontiguousarray(v[columns].swapaxes(0, 1)) for k, v in group.items()}
+            out = {k: np.empty((v.shape[1], num, *v.shape[2:]), v.dtype) for k, v in group.items()}
+            for k, v in group.items():
+                for n, column in enumerate(taken):
+                    out[k][:, n] = v[column]
+            return out
 
         def stack(select: str, like: Arrays) -> Arrays:
             return {
@@ -258,7 +289,8 @@ class FragmentStore:
                 {k: v[unknown] for k, v in bootstrap_recurrent.items()},
             )
         scalars = gather(self.scalars)
-        self._free.extend(taken)
+        self._clean(taken)
+        self._free.extend(reversed(taken))
         return Trajectory(
             inputs=gather(self.inputs),
             legal=gather(self.legal),
@@ -278,10 +310,10 @@ class FragmentStore:
         self, lane: Lane, n: int, inputs: Arrays, state: Arrays, recurrent: Arrays, values: Array
     ) -> None:
         """The lane's next decision is known: its full column bootstraps from it."""
-        self._cuts.setdefault(lane.column, []).append(
+        column, row = divmod(lane.at, self.length)
+        self._cuts.setdefault(column, []).append(
             _Cut(
-                lane.column,
-                lane.row,
+                row,
                 {k: v[n].copy() for k, v in inputs.items()},
                 {k: v[n].copy() for k, v in state.items()},
                 {k: v[n].copy() for k, v in recurrent.items()},
@@ -289,16 +321,45 @@ class FragmentStore:
             )
         )
         self._finish(lane)
-        lane.waiting = False
 
     def _finish(self, lane: Lane) -> None:
-        self.finished.append(lane.column)
-        lane.column, lane.row = -1, -1
+        self.finished.append(lane.at // self.length)
+        lane.at = lane.last = -1
+
+    def _clean(self, columns: list[int]) -> None:
+        """Marks that are only ever set, never cleared, while a column fills."""
+        for name in ("terminated", "truncated", "starts", "valid"):
+            self.scalars[name][columns] = False
 
     def _take_column(self) -> int:
         if not self._free:
-            raise GameError(
-                f"all {self.num_columns} fragment columns are in use: more players than the collector "
-                "was sized for; raise its num_columns"
-            )
+            self._grow()
         return self._free.pop()
+
+    def _grow(self) -> None:
+        more = self.num_columns // 2 + 1
+        for group in self._groups():
+            for name, array in group.items():
+                group[name] = np.concatenate(
+                    [array, np.zeros((more, *array.shape[1:]), array.dtype)]
+                )
+        self._free = list(range(self.num_columns + more - 1, self.num_columns - 1, -1))
+        self.num_columns += more
+        self._flatten()
+
+    def _groups(self) -> tuple[Arrays, ...]:
+        return (
+            self.inputs, self.state, self.legal, self.actions, self.recurrent, self.scalars
+        )  # fmt: skip
+
+    def _flatten(self) -> None:
+        """Views with one row per decision: one index array writes a wave."""
+
+        def flat(group: Arrays) -> Arrays:
+            return {k: v.reshape(-1, *v.shape[2:]) for k, v in group.items()}
+
+        self._flat = flat(self.scalars)
+        self._flat_inputs = flat(self.inputs)
+        self._flat_legal = flat(self.legal)
+        self._flat_state = flat(self.state)
+        self._flat_actions = flat(self.actions)

@@ -19,13 +19,12 @@ def guard(trajectory: Trajectory, *, game: str, on_bad_data: OnBadData = "fail")
     ``fail`` raises GameError naming game, key, decision and lane. ``drop`` takes the whole life that met
     the bad number, as far as it lies in this trajectory, out of the learning data and zeroes its numbers.
     """
-    bad = ~np.isfinite(trajectory.rewards).all(axis=-1)
+    bad = _bad(trajectory.rewards, 2)
     places = [("rewards", bad)]
     for group, arrays in (("inputs", trajectory.inputs), ("state", trajectory.state)):
         for name, array in arrays.items():
             if array.dtype.kind == "f":
                 places.append((f"{group}/{name}", _bad(array, 2)))
-    tails = np.zeros(trajectory.log_prob.size, bool)
     for group, arrays in (
         ("final inputs", trajectory.bootstrap_inputs),
         ("final state", trajectory.bootstrap_state),
@@ -34,9 +33,17 @@ def guard(trajectory: Trajectory, *, game: str, on_bad_data: OnBadData = "fail")
             if array.dtype.kind == "f":
                 wrong = _bad(array, 1)
                 if wrong.any():
+                    tails = np.zeros(trajectory.log_prob.size, bool)
                     tails[trajectory.bootstrap_index[wrong]] = True
                     places.append((f"{group}/{name}", tails.reshape(bad.shape)))
-    places = [(name, where & trajectory.valid) for name, where in places]
+    # Last: a critic that was shown bad numbers is not the cause.
+    places.append(("values of the policy", _bad(trajectory.values, 2)))
+    if not any(where.any() for _, where in places):
+        return 0
+    # Rewards and values of a skipped decision flow into its neighbours; seats nobody sits in do not count.
+    lived = _lived(trajectory)
+    _clear(trajectory, ~lived)
+    places = [(name, where & lived) for name, where in places]
     if not any(where.any() for _, where in places):
         return 0
     if on_bad_data == "fail":
@@ -54,11 +61,39 @@ def guard(trajectory: Trajectory, *, game: str, on_bad_data: OnBadData = "fail")
 def _bad(array: Array, batch_axes: int) -> Array:
     flat = array.reshape(*array.shape[:batch_axes], -1)
     # One number per row first: a sum is finite if all its terms are, and costs no boolean array.
-    suspicious = ~np.isfinite(flat.sum(axis=-1))
+    with np.errstate(all="ignore"):
+        suspicious = ~np.isfinite(flat.sum(axis=-1))
     if suspicious.any():
         suspicious &= ~np.isfinite(flat).all(axis=-1)
     wrong: Array = suspicious
     return wrong
+
+
+def _lived(trajectory: Trajectory) -> Array:
+    """Rows that belong to a life: learned from, skipped by the player, or the last before an end."""
+    events = trajectory.valid | trajectory.terminated | trajectory.truncated
+    events.reshape(-1)[trajectory.bootstrap_index] = True
+    lived = events.copy()
+    for t in range(len(events) - 2, -1, -1):
+        lived[t] |= lived[t + 1] & ~trajectory.starts[t + 1]
+    # Nothing lies between the end of a life and the start of the next.
+    ended = trajectory.terminated | trajectory.truncated
+    between = np.zeros(events.shape[1], bool)
+    for t in range(len(events)):
+        between &= ~(trajectory.starts[t] | trajectory.valid[t])
+        lived[t] &= ~between
+        between |= ended[t]
+    return lived
+
+
+def _clear(trajectory: Trajectory, rows: Array) -> None:
+    """Zero the numbers of ``rows`` bool ``[T, N]``."""
+    for array in (trajectory.rewards, trajectory.values):
+        array[rows] = 0
+    for group in (trajectory.inputs, trajectory.state):
+        for array in group.values():
+            if array.dtype.kind == "f":
+                array[rows] = 0
 
 
 def _drop_lives(trajectory: Trajectory, bad: Array) -> int:
@@ -73,19 +108,19 @@ def _drop_lives(trajectory: Trajectory, bad: Array) -> int:
                 if bad[span, lane].any():
                     dropped += int(trajectory.valid[span, lane].sum())
                     trajectory.valid[span, lane] = False
+                    rows = np.zeros(bad.shape, bool)
+                    rows[span, lane] = True
+                    _clear(trajectory, rows)
                     # A cut that terminates: no bootstrap value, nothing of it enters a neighbour.
                     trajectory.terminated[t, lane] = True
                     trajectory.truncated[t, lane] = False
-                    for array in (trajectory.rewards, trajectory.values):
-                        array[span, lane] = 0
-                    for group in (trajectory.inputs, trajectory.state):
-                        for array in group.values():
-                            if array.dtype.kind == "f":
-                                array[span, lane] = 0
                     where = np.isin(
                         trajectory.bootstrap_index,
                         np.arange(first, t + 1) * bad.shape[1] + lane,
                     )
                     trajectory.bootstrap_values[where] = 0
+                    for group in (trajectory.bootstrap_inputs, trajectory.bootstrap_state):
+                        for array in group.values():
+                            array[where] = 0
                 first = t + 1
     return dropped

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -19,14 +20,19 @@ from lamarckian.errors import GameError
 from lamarckian.mdp.batching import Gate, direct
 from lamarckian.mdp.core import MDP, Action, Controller, Observation, PlayerResult
 
+MAX_IDLE_TICKS = 1_000_000
+"""So many ticks in a row without anybody to decide are taken for a game that hangs."""
+
 
 class TickController(Controller):
-    """A player of a :class:`TickGame`."""
+    """A player of a :class:`TickGame`. Awaiting it means: until my next decision is due, or I am out."""
 
     __slots__ = (
         "alive",
+        "final",
         "game",
         "gate",
+        "out",
         "player",
         "result",
         "rewards",
@@ -42,52 +48,54 @@ class TickController(Controller):
         self.alive = True
         self.terminated = False
         self.truncated = False
+        self.out = False
+        """True once the tick that ended this life is over: nothing is paid any more."""
+        self.final: Observation | None = None
         self.rewards = [0.0] * game.roles[role].num_rewards
         self.gate: Gate | None = None
         self.result = PlayerResult()
 
     def observe(self) -> Observation:
-        return self.game.view(self.player)
+        return self.game.view(self.player) if self.final is None else self.final
 
     @direct
     async def ready(self) -> Sequence[float]:
-        if not self.alive or self.player in self.game.awaited:
-            return self.take_rewards()
-        gate = self.gate = Gate()
-        rewards: list[float] = await gate
-        return rewards
+        return await self
 
-    def act(self, action: Action) -> Gate:
+    def act(self, action: Action) -> TickController:
         game = self.game
         player = self.player
-        if player not in game.awaited:
+        awaited = game.awaited
+        if player not in awaited or not self.alive:
             raise GameError(
                 f"{type(game).__name__} tick {game.ticks}: player {player!r} acted when it was not "
-                f"awaited (awaited: {sorted(game.awaited) or 'nobody'}); await act() before acting again"
+                f"awaited (awaited: {sorted(awaited) or 'nobody'}); await act() before acting again"
             )
-        gate = self.gate = Gate()
-        game.awaited.discard(player)
+        awaited.discard(player)
         game.actions[player] = action
-        if not game.awaited:
+        if not awaited:
             game.advance()
-        return gate
+        return self
 
-    def outcome(self) -> PlayerResult:
-        return self.result
-
-    def take_rewards(self) -> list[float]:
-        """Return what accrued since the last call, and start again from zero."""
+    def __await__(self) -> Generator[Any, Any, Sequence[float]]:
+        # Most often the tick is over by now, and nobody has to wait.
+        if self.alive and self.player not in self.game.awaited:
+            gate = self.gate = Gate()
+            yield from gate.__await__()
         rewards = self.rewards
         self.rewards = [0.0] * len(rewards)
         return rewards
+
+    def outcome(self) -> PlayerResult:
+        return self.result
 
 
 class TickGame(MDP):
     """Base class of games with a common tick.
 
     Write :meth:`begin` (set the board up and say who plays), :meth:`view` (what a player sees) and
-    :meth:`tick` (apply actions). Inside ``begin`` and ``tick`` call :meth:`reward`, :meth:`finish`,
-    :meth:`finish_all` and :meth:`join`. Override :meth:`deciders` if not everybody decides at each tick.
+    :meth:`tick` (apply actions). Inside ``tick`` call :meth:`reward`, :meth:`finish`, :meth:`finish_all`
+    and :meth:`join`. Override :meth:`deciders` if not everybody decides at each tick.
     """
 
     direct_controllers = True
@@ -113,7 +121,9 @@ class TickGame(MDP):
 
     def reward(self, player: str, amount: float, head: int = 0) -> None:
         """Pay ``player``; it receives the sum when it must decide again or is out."""
-        self.controllers[player].rewards[head] += amount
+        controller = self.controllers[player]
+        if not controller.out:
+            controller.rewards[head] += amount
 
     def finish(
         self,
@@ -144,8 +154,8 @@ class TickGame(MDP):
         old = self.controllers.get(player)
         if old is not None and old.alive:
             raise GameError(f"{type(self).__name__}: player {player!r} cannot join, it is playing")
-        if old is not None:
-            self._settle(old)
+        if old is not None and not old.out:
+            self._leave(old)
         controller = TickController(self, role, player)
         self.controllers[player] = controller
         self._joined.append(controller)
@@ -161,11 +171,11 @@ class TickGame(MDP):
         self.actions: dict[str, Action] = {}
         self.awaited: set[str] = set()
         self.controllers = {}
-        self._gone: set[str] = set()
         self._joined: deque[TickController] = deque()
         self._door: Gate | None = None
+        self._all_decide = type(self).deciders is TickGame.deciders
         wanted = list(self.roles) if roles is None else list(roles)
-        for role, player in self.begin(seeding.stream(seed, "game"), wanted):
+        for role, player in self.begin(self._stream(seed), wanted):
             self.controllers[player] = TickController(self, role, player)
         started: list[Controller] = list(self.controllers.values())
         self._await_deciders()
@@ -187,11 +197,11 @@ class TickGame(MDP):
     def offline(self, player: str) -> None:
         """Count ``player`` out for the rest of its life; the match goes on without its actions."""
         controller = self.controllers[player]
-        if not controller.alive or player in self._gone:
+        if not controller.alive:
             return
         controller.result.offline = True
-        self._gone.add(player)
         self.finish(player, truncated=True)
+        self._leave(controller)
         if player in self.awaited:
             self.awaited.discard(player)
             if not self.awaited:
@@ -199,42 +209,61 @@ class TickGame(MDP):
 
     def advance(self) -> None:
         """Run ticks until a living player must decide or the match is over."""
-        while True:
+        controllers = self.controllers
+        for _ in range(MAX_IDLE_TICKS):
             actions, self.actions = self.actions, {}
             self.tick(actions)
             self.ticks += 1
             alive = False
-            for controller in self.controllers.values():
+            for controller in controllers.values():
                 if controller.alive:
                     alive = True
-                elif controller.gate is not None:
-                    self._settle(controller)
-            if not alive and not self._joined:
+                elif not controller.out:
+                    self._leave(controller)
+            if not alive:
                 self.over = True
                 if self._door is not None:
                     self._open_door(None)
                 return
             if self._await_deciders():
                 return
+        raise GameError(
+            f"{type(self).__name__}: nobody decided for {MAX_IDLE_TICKS} ticks while players live; "
+            "deciders() must name somebody in the end, or tick() end their lives"
+        )
+
+    def _stream(self, seed: int) -> np.random.Generator:
+        rng = getattr(self, "_rng", None)
+        if rng is None:
+            rng = self._rng = np.random.Generator(np.random.PCG64(0))
+        return seeding.restream(rng, seed, "game")
 
     def _await_deciders(self) -> bool:
         awaited = self.awaited
         controllers = self.controllers
-        for player in self.deciders():
+        for player in controllers if self._all_decide else self.deciders():
             controller = controllers[player]
             if controller.alive:
                 awaited.add(player)
                 gate = controller.gate
                 if gate is not None:
                     controller.gate = None
-                    gate.set(controller.take_rewards())
+                    gate.set()
         return bool(awaited)
 
-    def _settle(self, controller: TickController) -> None:
-        """Hand a player that is out its last rewards."""
+    def _leave(self, controller: TickController) -> None:
+        """Let a player that is out have its last rewards, and see the end of its life for ever."""
+        controller.out = True
+        if controller.truncated and controller.final is None:
+            seen = self.view(controller.player)
+            controller.final = Observation(
+                {k: np.array(v) for k, v in seen.inputs.items()},
+                {k: np.array(v) for k, v in seen.legal.items()},
+                {k: np.array(v) for k, v in seen.state.items()},
+            )
         gate, controller.gate = controller.gate, None
         if gate is not None:
-            gate.set(controller.take_rewards())
+            gate.set()
 
     def _open_door(self, controller: TickController | None) -> None:
         door, self._door = self._door, None

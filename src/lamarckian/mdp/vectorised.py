@@ -89,6 +89,7 @@ class _Opponents:
         return decisions.game_actions
 
     def forget(self, rows: NDArray[np.bool_]) -> None:
+        """Zero the memory of rows that are out: whoever takes the seat next starts from nothing."""
         for array in self.memory.values():
             array[rows] = 0
 
@@ -160,7 +161,8 @@ class BatchCollector:
                 self._absorb(group, t, steps, finals[name])
             for role, opponents in self._opponents.items():
                 if opponents.memory:
-                    opponents.forget(steps[role].terminated | steps[role].truncated)
+                    step = steps[role]
+                    opponents.forget(step.terminated | step.truncated | ~self.game.alive(role))
             game_seconds += clock() - mark
         mark = clock()
         result = {name: self._finish(group, finals[name]) for name, group in self._groups.items()}
@@ -182,12 +184,12 @@ class BatchCollector:
         out = {f"game/{k}": v for k, v in arrays.items()}
         for name, group in self._groups.items():
             for field in ("fresh", "returns", "lengths"):
-                out[f"group/{name}/{field}"] = getattr(group, field)
+                out[f"group/{name}/{field}"] = getattr(group, field).copy()
             for key, array in group.memory.items():
-                out[f"group/{name}/memory/{key}"] = array
+                out[f"group/{name}/memory/{key}"] = array.copy()
         for role, opponents in self._opponents.items():
             for key, array in opponents.memory.items():
-                out[f"opponents/{role}/{key}"] = array
+                out[f"opponents/{role}/{key}"] = array.copy()
         return {
             "game": data,
             "rng": seeding.state_of(self._rng),
@@ -245,7 +247,7 @@ class BatchCollector:
             group.actions[name][t] = array
         group.log_prob[t] = decisions.log_prob
         group.values[t] = decisions.values
-        group.starts[t] = group.fresh
+        group.starts[t] = group.fresh & group.valid[t]
         for name, array in decisions.recurrent.items():
             group.memory[name][:] = array
         for role, rows in group.roles.items():
@@ -266,10 +268,24 @@ class BatchCollector:
             group.terminated[t, rows] = step.terminated
             group.truncated[t, rows] = step.truncated
             if len(step.final_rows):
-                assert step.final is not None
+                final = step.final
+                assert final is not None
                 where = step.final_rows + rows.start
-                memory = {k: v[where].copy() for k, v in group.memory.items()}
-                finals.append((t, where, step.final, memory))
+                finals.append(
+                    (
+                        t,
+                        where,
+                        Observation(
+                            {
+                                k: np.array(final.inputs[k], v.dtype)
+                                for k, v in group.inputs.items()
+                            },
+                            {},
+                            {k: np.array(final.state[k], v.dtype) for k, v in group.state.items()},
+                        ),
+                        {k: v[where] for k, v in group.memory.items()},
+                    )
+                )
         rewards = group.rewards[t]
         if not valid.all():
             rewards[~valid] = 0
@@ -287,8 +303,8 @@ class BatchCollector:
                 self._close_lives(group, role, rows, np.flatnonzero(ended[rows]), steps[role])
             group.returns[ended] = 0
             group.lengths[ended] = 0
-            for array in group.memory.values():
-                array[ended] = 0
+        for array in group.memory.values():
+            array[group.fresh] = 0
 
     def _close_lives(
         self, group: _Group, role: str, rows: slice, local: NDArray[np.int64], step: RowStep

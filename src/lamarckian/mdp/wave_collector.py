@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from lamarckian import seeding
-from lamarckian.errors import GameError
+from lamarckian.errors import LamarckianError
 from lamarckian.mdp.batching import Clock, Scheduler
 from lamarckian.mdp.collector import CollectorSettings, Seating
 from lamarckian.mdp.core import MDP, Arrays
 from lamarckian.mdp.fragments import FragmentStore
+from lamarckian.mdp.match import Cast, Match, MatchResult
 from lamarckian.mdp.policy import Policy
-from lamarckian.mdp.rollout import (
-    Cast,
-    Match,
-    MatchResult,
-    PlayerFunction,
-    PolicyWave,
-    spar,
-    train,
-)
+from lamarckian.mdp.rollout import BotWave, DecisionWave, PlayerFunction, PolicyWave, spar, train
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 
 FAILED_MATCHES_IN_A_ROW = 5
-"""So many failed matches without a completed one end the collection with the first error."""
+"""If one game object fails so often without completing a match, collection ends with the first error."""
+
+SEEDS_AT_ONCE = 1024
+"""Match seeds are drawn in blocks: a seed of its own for each match costs more than a short match."""
 
 
 class WaveCollector:
@@ -55,12 +54,13 @@ class WaveCollector:
         self.num_matches = 0
         self._scheduler = Scheduler(max_wait=max_wait, patience=patience, clock=clock)
         self._episodes: list[EpisodeRecord] = []
-        self._frames = 0
         self._seconds = {"game": 0.0, "policy": 0.0}
-        self._first_error: GameError | None = None
-        self._failed_in_a_row = 0
-        self._serial = 0
+        self._first_error: LamarckianError | None = None
+        self._failed_in_a_row: Counter[int] = Counter()
+        self._given_up = False
+        self._seeds: list[int] = []
         self._restarts = 0
+        self._drawn = np.random.default_rng(0)
         self._games = [make() for _ in range(settings.num_games)]
         roles = self._games[0].roles
         self._waves: dict[str, PolicyWave] = {}
@@ -76,23 +76,24 @@ class WaveCollector:
                 memory=policy.memory,
                 chunk_length=settings.chunk_length if policy.memory else 0,
             )
-            rng = seeding.stream(settings.seed, "wave", name)
-            self._waves[name] = _TimedWave(policy, rng, self._seconds, store=store)
+            self._waves[name] = _TimedWave(
+                policy, self._stream("wave", name), self._seconds, store=store
+            )
         cast: dict[str, Cast] = {}
         for role, name in seating.learners.items():
-            cast[role] = Cast(train, wave=self._waves[name], learns=True)
-        opponents: list[PolicyWave] = []
+            cast[role] = Cast(train, self._waves[name], learns=True)
+        self._opponents: dict[str, DecisionWave] = {}
         for role, (name, player) in seating.opponents.items():
-            if isinstance(player, Policy):
-                rng = seeding.stream(settings.seed, "opponent", role)
-                wave = _TimedWave(player, rng, self._seconds)
-                opponents.append(wave)
-                cast[role] = Cast(spar, wave=wave, name=name)
-            else:
-                cast[role] = Cast(spar, bot=player, name=name)
+            rng = self._stream("opponent", role)
+            self._opponents[role] = (
+                _TimedWave(player, rng, self._seconds)
+                if isinstance(player, Policy)
+                else BotWave(player, roles[role], rng)
+            )
+            cast[role] = Cast(spar, self._opponents[role], name=name)
         for role, player_function in (players or {}).items():
             cast[role].player = player_function
-        self._scheduler.waves = [*self._waves.values(), *opponents]
+        self._scheduler.waves = [*self._waves.values(), *self._opponents.values()]
         self._matches = [
             Match(game, cast, self._scheduler, name=type(game).__name__, ended=self._match_ended)
             for game in self._games
@@ -116,13 +117,16 @@ class WaveCollector:
     def restart(self) -> None:
         """Stop all matches where they are and begin new ones; unfinished experience is dropped."""
         self._restarts += 1
-        self._serial = 0
+        self._drawn = self._stream("matches")
+        self._seeds.clear()
         for match in self._matches:
             match.stop()
-        for wave in self._waves.values():
+        for name, wave in self._waves.items():
             assert wave.store is not None
             wave.store.clear()
-            wave.rng = seeding.stream(self.settings.seed, "wave", self._restarts)
+            wave.rng = self._stream("wave", name)
+        for role, opponent in self._opponents.items():
+            opponent.rng = self._stream("opponent", role)
         for match in self._matches:
             self._play(match)
         self._started = True
@@ -133,7 +137,7 @@ class WaveCollector:
         mark = time.perf_counter()
         before = self._seconds["policy"]
         self._scheduler.run(self._enough)
-        if self._failed_in_a_row >= FAILED_MATCHES_IN_A_ROW and self._first_error is not None:
+        if self._given_up and self._first_error is not None:
             raise self._first_error
         result = {}
         for name, wave in self._waves.items():
@@ -173,7 +177,7 @@ class WaveCollector:
             game.close()
 
     def _enough(self) -> bool:
-        if self._failed_in_a_row >= FAILED_MATCHES_IN_A_ROW:
+        if self._given_up:
             return True
         done = {
             name: len(wave.store.finished) / self._targets[name]
@@ -184,25 +188,30 @@ class WaveCollector:
         return min(done.values()) >= 1.0 or max(done.values()) >= 3.0
 
     def _play(self, match: Match) -> None:
-        seed = seeding.derive(self.settings.seed, "match", self._restarts, self._serial)
-        self._serial += 1
-        match.play(seed)
+        if not self._seeds:
+            self._seeds = self._drawn.integers(0, 2**31, SEEDS_AT_ONCE)[::-1].tolist()
+        match.play(self._seeds.pop())
+
+    def _stream(self, *name: str) -> np.random.Generator:
+        return seeding.stream(self.settings.seed, *name, self._restarts)
 
     def _match_ended(self, match: Match, result: MatchResult) -> None:
         if self._closing:
             return
         self.num_matches += 1
         self.num_offline += result.num_offline
-        if result.error is not None:
-            self.num_failed += 1
-            self._failed_in_a_row += 1
-            self._first_error = self._first_error or result.error  # type: ignore[assignment]
-        else:
-            self._failed_in_a_row = 0
+        if result.error is None:
+            self._failed_in_a_row[id(match)] = 0
             learners = self.seating.learners
             self._episodes.extend(e for e in result.episodes if e.role in learners)
-        if self._failed_in_a_row < FAILED_MATCHES_IN_A_ROW:
-            self._play(match)
+        else:
+            self.num_failed += 1
+            self._failed_in_a_row[id(match)] += 1
+            self._first_error = self._first_error or result.error
+            if self._failed_in_a_row[id(match)] >= FAILED_MATCHES_IN_A_ROW:
+                self._given_up = True
+                return
+        self._play(match)
 
 
 class _TimedWave(PolicyWave):

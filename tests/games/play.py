@@ -9,7 +9,8 @@ import numpy as np
 
 from lamarckian.mdp.batching import Scheduler
 from lamarckian.mdp.core import MDP, Bot, Controller
-from lamarckian.mdp.rollout import Cast, Match, MatchResult, Seat
+from lamarckian.mdp.match import Cast, Match, MatchResult
+from lamarckian.mdp.rollout import BotWave, Seat
 
 
 class Recorder:
@@ -30,7 +31,7 @@ class Recorder:
         async def player(controller: Controller, seat: Seat) -> None:
             life: list[tuple[Any, Any, list[float]]] = []
             self.lives.append((controller.player, controller, life))
-            seat.reward(await controller.ready())
+            seat.begin(await controller.ready())
             while controller.alive:
                 if len(life) == quits.get(controller.player, -1):
                     return
@@ -41,10 +42,13 @@ class Recorder:
                 life.append((seen, action, rewards))
 
         scheduler = Scheduler(patience=self.patience)
+        rng = np.random.default_rng(seed)
+        waves = {role: BotWave(bot, self.mdp.roles[role], rng) for role, bot in bots.items()}
+        scheduler.waves = list(waves.values())
         done: list[MatchResult] = []
         match = Match(
             self.mdp,
-            {role: Cast(player, bot=bot) for role, bot in bots.items()},
+            {role: Cast(player, wave) for role, wave in waves.items()},
             scheduler,
             name=type(self.mdp).__name__,
             ended=lambda _, result: done.append(result),

@@ -334,8 +334,6 @@ class ParallelGame(BatchGame):
 class TurnsGame(TickGame):
     """One AEC environment as a match of coroutines (see the module)."""
 
-    direct = True
-
     def __init__(self, env: Any, label: str, *, group_agents: bool, layout: Layout) -> None:
         self.name = label
         self.env = env

@@ -20,8 +20,9 @@ from lamarckian.mdp.batch_game import BatchGame, RowStep
 from lamarckian.mdp.batching import Scheduler
 from lamarckian.mdp.collector import Seating
 from lamarckian.mdp.core import MDP, Arrays
+from lamarckian.mdp.match import Cast, Match, MatchResult
 from lamarckian.mdp.policy import Policy, draw_noise
-from lamarckian.mdp.rollout import Cast, Match, MatchResult, PolicyWave, spar
+from lamarckian.mdp.rollout import PolicyWave, spar
 from lamarckian.mdp.rollout import evaluate as play
 from lamarckian.mdp.trajectory import EpisodeRecord
 

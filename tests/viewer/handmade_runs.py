@@ -17,9 +17,9 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-def empty_run(folder: Path, **options: Any) -> Path:
+def empty_run(folder: Path, game: str = "pong") -> Path:
     """A run that has only just begun."""
-    with Run.create(folder, "pong", SETTINGS, seed=7, **options):
+    with Run.create(folder, "pong", {**SETTINGS, "game": game}, seed=7):
         pass
     return folder
 
@@ -45,7 +45,12 @@ def small_run(folder: Path, num_updates: int = 20, name: str = "pong") -> Path:
                     episodes=100,
                     score=wins,
                     opponent="rule",
-                    metrics={"win_rate": wins, "return_mean": 3.0, "return_std": 2.0},
+                    metrics={
+                        "score": wins,
+                        "win_rate": wins,
+                        "return_mean": 3.0,
+                        "return_std": 2.0,
+                    },
                 )
             )
         run.journal.append(events.Warned(message="the disk is slow"))

@@ -1,5 +1,7 @@
 """Replays packed as columns: what comes back is what went in, in Python and in the page."""
 
+import base64
+import gzip
 import json
 import math
 import shutil
@@ -156,9 +158,16 @@ def test_replays_are_thinned_until_they_fit_and_keep_their_end() -> None:
 
 
 def unpack(packed: dict[str, Any]) -> list[dict[str, Any]]:
-    import base64
-    import gzip
-
     if "plain" in packed:
         return list(packed["plain"])
     return list(json.loads(gzip.decompress(base64.b64decode(packed["gzip"]))))
+
+
+def test_pixels_of_adapted_games_become_images() -> None:
+    planes = np.random.default_rng(2).integers(0, 256, (4, 12, 30), dtype=np.uint8)
+    frames = [
+        {"pixels": {"width": 30, "height": 12, "data": base64.b64encode(plane.tobytes()).decode()}}
+        for plane in planes
+    ]
+    back = columns.decode(columns.encode(frames), 4)
+    assert [frame["pixels"] for frame in back] == planes.tolist()

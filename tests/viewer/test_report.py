@@ -74,6 +74,7 @@ class Page(HTMLParser):
 
 def page_of(run: Path, *replays: Replay, **options: Any) -> Page:
     output = run.parent / "report.html"
+    options.setdefault("defaults", {})
     write_report(run, output, list(replays), **options)
     return Page(output)
 
@@ -291,3 +292,15 @@ def test_a_figure_is_one_picture(tmp_path: Path) -> None:
     # One gap (the third value), so the line is set down twice.
     assert path.attrib["d"].count("M") == 2
     assert not [node for node in tree.iter() if node.tag.endswith("script")]
+
+
+def test_a_game_without_a_score_is_told_by_its_return(tmp_path: Path) -> None:
+    with Run.create(tmp_path / "run", "cartpole", {"game": "cartpole"}) as run:
+        metrics = {"return_mean": 487.5, "return_std": 20.0}
+        run.journal.append(events.Evaluation(frames=9, episodes=4, score=487.5, metrics=metrics))
+    page = page_of(tmp_path / "run")
+    # 487.5 +- 1.96 * 20 / 2
+    assert "cartpole: return 488 (468 to 507)" in page.text
+    assert [chart["name"] for group in page.data["groups"] for chart in group["charts"]] == [
+        "return_mean"
+    ]

@@ -48,7 +48,7 @@ def _page(namespace: argparse.Namespace) -> int:
     from lamarckian.viewer.report import write_report
 
     target = namespace.output or namespace.run / "report.html"
-    written = write_report(namespace.run, target, [])
+    written = write_report(namespace.run, target, [] if namespace.no_replays else None)
     document = {
         "path": str(written.path),
         "bytes": written.bytes,
@@ -57,7 +57,7 @@ def _page(namespace: argparse.Namespace) -> int:
     }
     text = f"{written.path}  {written.bytes / 1000:.0f} kB, {written.num_replays} replays"
     if written.reason:
-        text += f"\nno replays: {written.reason}"
+        text += f"\nnot all replays: {written.reason}"
     output.emit(namespace, document, text)
     return 0
 

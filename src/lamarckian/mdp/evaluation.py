@@ -107,6 +107,7 @@ def summarise(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
     scores = [e.score for e in episodes if e.score is not None]
     if scores:
         means["score"] = float(np.mean(scores))
+        means["score_std"] = float(np.std(scores))
     results = [e.result for e in episodes if e.result is not None]
     if results:
         means["win_rate"] = float(np.mean([(result + 1) / 2 for result in results]))

@@ -10,7 +10,8 @@ the frame was at every tick, in the shortest of these forms (``page/decode.js`` 
 ``{"o": {name: ..}}``  mappings with the same keys: a column for each
 ``{"a": [..]}``        lists of one length: a column for each place
 ``{"l": .., "f": ..}`` lists of changing length: the column of lengths, then all items as one column
-``{"g": [h, w], "b": ..}`` images of bytes: base64 of all ticks, each as difference to the one before
+``{"g": [h, w], "b": ..}`` images of bytes: base64 of all ticks, each as difference to the one before;
+                       also those that come as ``width``, ``height`` and base64 ``data``
 ``{"v": [..]}``        anything else, as it is
 =====================  ==============================================================================
 """
@@ -24,6 +25,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 Column = dict[str, Any]
 
@@ -78,6 +80,8 @@ def _encode(values: list[Any]) -> Column:
         return _numbers(values)
     if all(isinstance(value, dict) for value in values):
         keys = first.keys()
+        if keys == {"width", "height", "data"} and (pixels := _pixels(values)) is not None:
+            return _bytes(pixels)
         if all(value.keys() == keys for value in values):
             return {"o": {key: _encode([value[key] for value in values]) for key in keys}}
     elif all(isinstance(value, list) for value in values):
@@ -111,7 +115,20 @@ def _image(values: list[Any]) -> Column | None:
         return None
     if pixels.ndim != 3 or pixels.dtype.kind != "i" or pixels.min() < 0 or pixels.max() > 255:
         return None
-    pixels = pixels.astype(np.uint8)
+    return _bytes(pixels.astype(np.uint8))
+
+
+def _pixels(values: list[Any]) -> NDArray[np.uint8] | None:
+    """Read images that come as ``width``, ``height`` and base64 ``data``; None if they are none."""
+    shape = values[0]["height"], values[0]["width"]
+    try:
+        flat = [np.frombuffer(base64.b64decode(each["data"]), np.uint8) for each in values]
+        return np.stack([each.reshape(shape) for each in flat])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _bytes(pixels: NDArray[np.uint8]) -> Column:
     steps = np.diff(pixels, axis=0, prepend=np.zeros_like(pixels[:1]))
     return {"g": list(pixels.shape[1:]), "b": base64.b64encode(steps.tobytes()).decode()}
 

@@ -34,7 +34,7 @@ _LEAST_FOR_REPLAYS = 100_000
 
 @dataclass(slots=True)
 class WrittenReport:
-    """Where a report went, its size, and how many replays it holds (``reason`` why none)."""
+    """Where a report went, its size, and how many replays it holds (``reason`` why not all)."""
 
     path: Path
     bytes: int
@@ -52,22 +52,30 @@ def write_report(
 ) -> WrittenReport:
     """Write the report of the run at ``run_path``, running or finished, to the file ``output``.
 
-    ``defaults`` are the settings the run would have had if nothing had been set, to show what was;
-    ``no_replays_because`` is told to the reader where the replays would be.
-    :func:`lamarckian.viewer.recording.record_replays` makes ``replays`` and
-    :func:`lamarckian.viewer.recording.default_settings` makes ``defaults`` from the run itself.
+    Without ``replays`` they are recorded from the run's checkpoints
+    (:func:`lamarckian.viewer.recording.record_replays`); an empty list leaves them out, and
+    ``no_replays_because`` is told to the reader in their place. ``defaults`` are the settings the run would
+    have had if nothing had been set, found out by itself for a training.
 
     Raises RunError if there is no run or the file cannot be written.
     """
-    summary = summarise(Path(run_path).expanduser())
-    page, count = render(summary, replays or [], defaults, no_replays_because)
+    from lamarckian.viewer import recording
+
+    source = Path(run_path).expanduser()
+    summary = summarise(source)
+    reason = no_replays_because
+    if replays is None:
+        replays, reason = recording.record_replays(source)
+    if defaults is None:
+        defaults = recording.default_settings(summary.settings)
+    page, count = render(summary, replays, defaults, reason)
     target = Path(output).expanduser()
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         write_file(target, page)
     except OSError as error:
         raise RunError(f"{target}: cannot write the report: {error.strerror}") from None
-    return WrittenReport(target, len(page), count, "" if count else no_replays_because)
+    return WrittenReport(target, len(page), count, reason)
 
 
 def render(

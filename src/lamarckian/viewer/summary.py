@@ -217,8 +217,11 @@ class _Builder:
     def _on_evaluation(self, fields: Mapping[str, Any], wall: float) -> None:
         episodes = int(fields.get("episodes") or 0)
         metrics = {str(k): _number(v) for k, v in _mapping(fields.get("metrics")).items()}
-        if fields.get("score") is not None:
-            metrics["score"] = _number(fields["score"])
+        # Without a score of its own a game is compared by its return, and the event's score is that.
+        kinds = {name.partition("/")[0] for name in metrics}
+        main = "return_mean" if "return_mean" in kinds and "score" not in kinds else "score"
+        if main not in metrics and fields.get("score") is not None:
+            metrics[main] = _number(fields["score"])
         found = {
             name: pair
             for name, value in metrics.items()

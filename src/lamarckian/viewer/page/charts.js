@@ -49,11 +49,11 @@ const Charts = (() => {
     return found;
   }
 
-  /* The range shown: all values, unless a few of them would flatten everything else. */
+  /* The range shown: all values with some air, but never below zero for what is never negative. */
   function range(values) {
     const sorted = values.slice().sort((a, b) => a - b);
     let low = sorted[0], high = sorted[sorted.length - 1];
-    if (low === high) { const pad = Math.abs(low) * 0.1 || 0.5; return [low - pad, high + pad]; }
+    if (low === high) { const pad = Math.abs(low) * 0.1 || 0.5; return [low >= 0 ? Math.max(0, low - pad) : low - pad, high + pad]; }
     const pad = (high - low) * 0.06;
     const floor = low >= 0 && low - pad < 0 ? 0 : low - pad;
     return [floor, high + pad];
@@ -187,7 +187,7 @@ const Charts = (() => {
       now.setAttribute("aria-live", "polite");
     });
     draw();
-    if (typeof ResizeObserver !== "undefined") new ResizeObserver(() => { if (plot.clientWidth && plot.clientWidth !== W) draw(); }).observe(plot);
+    if (typeof ResizeObserver !== "undefined") new ResizeObserver(() => requestAnimationFrame(() => { if (plot.clientWidth && plot.clientWidth !== W) draw(); })).observe(plot);
     figure.setMode = (next) => { mode = next; draw(); };
     return figure;
   }

@@ -122,12 +122,17 @@ const Theatre = (() => {
   /* Frames of an unknown game: every number by its name, and a bar for where it is in its range. */
   function numbers() {
     const shown = (value) => (isNumber(value) ? Charts.short(value) : JSON.stringify(value) ?? "");
+    const leaves = (value, name) => {
+      if (value === null || typeof value !== "object") return [[name, value]];
+      const inner = Array.isArray(value) ? value.map((each, i) => [`${name}[${i}]`, each]) : Object.entries(value);
+      return inner.flatMap(([key, each]) => leaves(each, key));
+    };
     return {
       ratio: 0.75,
       draw(g, width, height, frame) {
         g.fillStyle = NIGHT;
         g.fillRect(0, 0, width, height);
-        const entries = Object.entries(frame).slice(0, 14);
+        const entries = Object.entries(frame).filter(([key]) => key !== "kind").flatMap(([key, each]) => leaves(each, key)).slice(0, 14);
         const line = Math.min(30, height / (entries.length + 1));
         g.font = `${Math.round(line * 0.5)}px ui-monospace, monospace`;
         g.textBaseline = "middle";
@@ -180,7 +185,7 @@ const Theatre = (() => {
       score.textContent = scoreOf(frame);
       ended.hidden = tick < item.count - 1;
     }
-    if (typeof ResizeObserver !== "undefined") new ResizeObserver(draw).observe(canvas);
+    if (typeof ResizeObserver !== "undefined") new ResizeObserver(() => requestAnimationFrame(draw)).observe(canvas);
     return { figure, item, show(next) { tick = next; draw(); } };
   }
 
@@ -189,7 +194,7 @@ const Theatre = (() => {
       .filter(([, value]) => value !== null && typeof value !== "object" && value !== "")
       .map(([name, value]) => `${name.replaceAll("_", " ")} ${isNumber(value) ? (Number.isInteger(value) ? value.toLocaleString("en") : Charts.short(value)) : value}`);
     if (item.stride > 1) words.push(`every ${item.stride}th tick is shown`);
-    if (item.cut > 0) words.push(`the last ${item.cut.toLocaleString("en")} ticks are left out`);
+    if (item.cut > 0) words.push("the match went on after this");
     return [words.join(" · ")];
   }
 

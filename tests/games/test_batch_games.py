@@ -174,7 +174,7 @@ def test_a_batch_equals_single_games(make: Make) -> None:
     for single, seed in zip(singles, seeds):
         single.reset(np.array([seed]))
     rng = np.random.default_rng(2)
-    for _ in range(150):
+    for _ in range(100):
         actions = draw(game, rng)
         seen = freeze(game, game.step(actions))
         for n, single in enumerate(singles):
@@ -205,7 +205,7 @@ def test_a_restored_state_continues_bit_for_bit(make: Make) -> None:
     twin.step(draw(twin, np.random.default_rng(9)))
     twin.load_state(data, arrays)
     same(freeze(game), freeze(twin))
-    for _ in range(100):
+    for _ in range(70):
         actions = draw(game, rng)
         same(freeze(game, game.step(actions)), freeze(twin, twin.step(actions)))
         assert game.frame(1) == twin.frame(1)

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from lamarckian import seeding
 from lamarckian.errors import GameError
 from lamarckian.mdp.batch_game import BatchGame, RowStep
-from lamarckian.mdp.batching import Scheduler
+from lamarckian.mdp.batching import Scheduler, Wave
 from lamarckian.mdp.collector import Seating
 from lamarckian.mdp.core import MDP, Arrays
 from lamarckian.mdp.match import Cast, Match, MatchResult
 from lamarckian.mdp.policy import Policy, draw_noise
-from lamarckian.mdp.rollout import PolicyWave, spar
+from lamarckian.mdp.rollout import BotWave, PolicyWave, spar
 from lamarckian.mdp.rollout import evaluate as play
 from lamarckian.mdp.trajectory import EpisodeRecord
 
@@ -248,20 +248,8 @@ def _evaluate_matches(
     max_decisions: int,
 ) -> EvaluationResult:
     scheduler = Scheduler()
-    waves = {
-        name: PolicyWave(policy, seeding.stream(seed, "wave", name), greedy=greedy)
-        for name, policy in seating.policies.items()
-    }
-    cast = {role: Cast(play, wave=waves[name]) for role, name in seating.learners.items()}
-    opponents: list[PolicyWave] = []
-    for role, (name, player) in seating.opponents.items():
-        if isinstance(player, Policy):
-            wave = PolicyWave(player, seeding.stream(seed, "opponent", role))
-            opponents.append(wave)
-            cast[role] = Cast(spar, wave=wave, name=name)
-        else:
-            cast[role] = Cast(spar, bot=player, name=name)
-    scheduler.waves = [*waves.values(), *opponents]
+    cast = _cast(games[0], seating, seed, greedy)
+    scheduler.waves = _waves(cast)
     result = EvaluationResult([], seed, greedy)
     finished: dict[int, MatchResult] = {}
     order: list[int] = []
@@ -368,33 +356,59 @@ def record_replay(
     return frames
 
 
+def _cast(game: MDP, seating: Seating, seed: int, greedy: bool) -> dict[str, Cast]:
+    """Seat the evaluated policies and their opponents; nobody's decisions are kept."""
+    waves = {
+        name: PolicyWave(policy, seeding.stream(seed, "wave", name), greedy=greedy)
+        for name, policy in seating.policies.items()
+    }
+    cast = {role: Cast(play, waves[name]) for role, name in seating.learners.items()}
+    for role, (name, player) in seating.opponents.items():
+        rng = seeding.stream(seed, "opponent", role)
+        wave = (
+            PolicyWave(player, rng)
+            if isinstance(player, Policy)
+            else BotWave(player, game.roles[role], rng)
+        )
+        cast[role] = Cast(spar, wave, name=name)
+    return cast
+
+
+def _waves(cast: dict[str, Cast]) -> list[Wave]:
+    return list({id(part.wave): part.wave for part in cast.values()}.values())
+
+
+class _Watched:
+    """A wave that takes a frame of the game before it is served."""
+
+    def __init__(self, wave: Wave, game: MDP, frames: list[dict[str, Any]], limit: int) -> None:
+        self.full: list[Wave] = []
+        self._wave = wave
+        self._game = game
+        self._frames = frames
+        self._limit = limit
+
+    @property
+    def size(self) -> int:
+        return self._wave.size
+
+    def flush(self) -> None:
+        frame = self._game.frame()
+        # Several waves may be served at one tick: it is drawn once.
+        if frame is not None and len(self._frames) < self._limit and frame not in self._frames[-1:]:
+            self._frames.append(frame)
+        self._wave.flush()
+
+
 def _record_match(
     game: MDP, seating: Seating, seed: int, greedy: bool, max_ticks: int
 ) -> list[dict[str, Any]]:
     frames: list[dict[str, Any]] = []
 
-    class _Watching(PolicyWave):
-        def flush(self) -> None:
-            frame = game.frame()
-            if frame is not None and len(frames) < max_ticks:
-                frames.append(frame)
-            super().flush()
-
     scheduler = Scheduler()
-    waves = {
-        name: _Watching(policy, seeding.stream(seed, "wave", name), greedy=greedy)
-        for name, policy in seating.policies.items()
-    }
-    cast = {role: Cast(play, wave=waves[name]) for role, name in seating.learners.items()}
-    opponents = []
-    for role, (name, player) in seating.opponents.items():
-        if isinstance(player, Policy):
-            wave = PolicyWave(player, seeding.stream(seed, "opponent", role))
-            opponents.append(wave)
-            cast[role] = Cast(spar, wave=wave, name=name)
-        else:
-            cast[role] = Cast(spar, bot=player, name=name)
-    scheduler.waves = [*waves.values(), *opponents]
+    cast = _cast(game, seating, seed, greedy)
+    for wave in _waves(cast):
+        scheduler.waves.append(_Watched(wave, game, frames, max_ticks))
     over: list[MatchResult] = []
     match = Match(
         game, cast, scheduler, name=type(game).__name__, ended=lambda _, result: over.append(result)

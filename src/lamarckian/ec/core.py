@@ -230,7 +230,8 @@ class EC(ABC):
         self, batch: Batch, objectives: Floats, constraints: Floats, descriptors: Floats
     ) -> int:
         costs = self.encoding.costs(objectives)
-        usable: Mask = np.asarray(np.isfinite(costs).all(1))
+        finite = np.isfinite(costs)
+        usable: Mask = np.asarray(finite.all(1))
         violation = np.zeros(len(batch))
         if constraints.shape[1]:
             usable &= np.isfinite(constraints).all(1)
@@ -382,9 +383,9 @@ class EC(ABC):
 
     def with_usable(self, arrivals: Batch) -> Batch:
         """Return the population together with the arrivals that did not fail."""
-        usable = np.isfinite(arrivals.violation)
-        if not usable.all():
-            arrivals = arrivals.take(np.flatnonzero(usable))
+        usable = np.flatnonzero(np.isfinite(arrivals.violation))
+        if len(usable) < len(arrivals):
+            arrivals = arrivals.take(usable)
         return Batch.concatenate([self.population, arrivals]) if len(self.population) else arrivals
 
     def new_ids(self, num: int) -> Integers:

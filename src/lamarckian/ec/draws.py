@@ -78,7 +78,8 @@ class DrawSource:
             self._rng.bit_generator.advance(  # type: ignore[attr-defined]
                 (block * _ATTEMPTS + attempt) << 64
             )
-            self._words = self._rng.integers(0, 1 << 64, (BLOCK, self.num_words), dtype=np.uint64)
+            raw = self._rng.bit_generator.random_raw(BLOCK * self.num_words)
+            self._words = np.asarray(raw, np.uint64).reshape(BLOCK, self.num_words)
             self._block = (block, attempt)
         return self._words
 

@@ -67,7 +67,8 @@ def sbx(
     applied = applied & (np.abs(gap) > _SAME)
     np.negative(gap, out=gap, where=~near_first)
     # From the middle, the child lies on the side where gap points: towards this bound.
-    room = np.where(gap < 0.0, low + low, high + high)
+    room = np.copysign(high - low, gap)
+    room += low + high
     room -= total
     with np.errstate(invalid="ignore", divide="ignore"):
         # 1 / (widest spread that stays within the bound); alpha corrects the density for it.
@@ -75,14 +76,16 @@ def sbx(
         alpha = _raised(gap / room, eta + 1.0)
         np.subtract(2.0, alpha, out=alpha)
         alpha *= uniform
-        base = np.where(alpha <= 1.0, alpha, 1.0 / (2.0 - alpha))
+        base = 1.0 / (2.0 - alpha)
+        np.copyto(base, alpha, where=alpha <= 1.0)
         spread = _root(base, eta + 1.0)
     spread *= gap
     spread += total
     spread *= 0.5
     np.maximum(spread, low, out=spread)
     np.minimum(spread, high, out=spread)
-    return np.where(applied, spread, first)
+    np.copyto(spread, first, where=~applied)
+    return spread
 
 
 def polynomial_mutation(

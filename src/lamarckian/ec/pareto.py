@@ -142,13 +142,14 @@ def constrained_sort(costs: Floats, violation: Floats) -> Ranks:
     """Rank under constraint domination (Deb et al. 2002).
 
     Feasible rows (violation 0) are sorted by Pareto domination; behind them come the infeasible
-    ones by rising violation; rows that are not usable (+inf) come last.
+    ones by rising violation; rows that are not usable (violation +inf) come last. Costs of feasible
+    rows are finite.
     """
     feasible = violation == 0.0
     if feasible.all():
-        return sort(costs)
+        return _sort_finite(costs, use_moocore=True)
     ranks = np.empty(len(costs), np.int64)
-    inner = sort(costs[feasible])
+    inner = _sort_finite(costs[feasible], use_moocore=True)
     ranks[feasible] = inner
     start = int(inner.max()) + 1 if inner.size else 0
     ranks[~feasible] = start + np.unique(violation[~feasible], return_inverse=True)[1]

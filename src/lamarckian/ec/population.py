@@ -36,6 +36,17 @@ _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(29)
 
 
+def _take(matrix: NDArray[Any], rows: Integers) -> NDArray[Any]:
+    # Matrices without columns are common, and cheaper made than taken from.
+    return matrix.take(rows, 0) if matrix.shape[1] else np.empty((len(rows), 0), matrix.dtype)
+
+
+def _concatenate(parts: Sequence[NDArray[Any]]) -> NDArray[Any]:
+    if parts[0].shape[1]:
+        return np.concatenate(parts)
+    return np.empty((sum(map(len, parts)), 0), parts[0].dtype)
+
+
 @dataclass(slots=True)
 class Genes:
     """Decisions of P individuals: matrices ``[P, columns]`` and one list of blobs per blob part."""
@@ -52,8 +63,8 @@ class Genes:
     def take(self, rows: Integers) -> Genes:
         return Genes(
             self.real.take(rows, 0),
-            self.integer.take(rows, 0),
-            self.categorical.take(rows, 0),
+            _take(self.integer, rows),
+            _take(self.categorical, rows),
             {name: items.take(rows, 0) for name, items in self.permutations.items()},
             {name: [blobs[row] for row in rows] for name, blobs in self.blobs.items()},
         )
@@ -74,8 +85,8 @@ class Genes:
         first = parts[0]
         return Genes(
             np.concatenate([part.real for part in parts]),
-            np.concatenate([part.integer for part in parts]),
-            np.concatenate([part.categorical for part in parts]),
+            _concatenate([part.integer for part in parts]),
+            _concatenate([part.categorical for part in parts]),
             {
                 name: np.concatenate([part.permutations[name] for part in parts])
                 for name in first.permutations
@@ -283,8 +294,8 @@ class Batch:
             self.hashes.take(rows),
             self.costs.take(rows, 0),
             self.violation.take(rows),
-            self.constraints.take(rows, 0),
-            self.descriptors.take(rows, 0),
+            _take(self.constraints, rows),
+            _take(self.descriptors, rows),
             [self.outcomes[row] for row in listed],
         )
 
@@ -301,8 +312,8 @@ class Batch:
             np.concatenate([part.hashes for part in parts]),
             np.concatenate([part.costs for part in parts]),
             np.concatenate([part.violation for part in parts]),
-            np.concatenate([part.constraints for part in parts]),
-            np.concatenate([part.descriptors for part in parts]),
+            _concatenate([part.constraints for part in parts]),
+            _concatenate([part.descriptors for part in parts]),
             [outcome for part in parts for outcome in part.outcomes],
         )
 

@@ -106,8 +106,8 @@ class Variation:
         real, integer, categorical = first.real, first.integer, first.categorical
         if self._num_real:
             words = draws.bits(self._num_real)
-            applied = (words & _COIN_1).astype(np.bool_) & crossed
-            near_first = (words & _COIN_2).astype(np.bool_)
+            applied = ((words & _COIN_1) != 0) & crossed
+            near_first = (words & _COIN_2) != 0
             scaled = layout.to_scale(real)
             child = operators.sbx(
                 scaled,

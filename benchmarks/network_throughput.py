@@ -2,8 +2,9 @@
 
 The network is the image Pong one: 84 x 84 x 4 uint8, four K4S2 convolutions and a layer of 256, critic
 256, 128, 128, 64 over a shared bottom. Each cell is the best of several repetitions, in samples per
-second of wall time and of processor time, for a forward pass (collection) and for forward, backward and Adam (learning).
-A second table compares Adam implementations on the vector network, and denormal flushing.
+second of wall time and of processor time, for a forward pass (collection) and for forward, backward
+and Adam (learning). A second table compares Adam implementations on the vector network, and denormal
+flushing.
 
     python benchmarks/network_throughput.py --output benchmarks/results/network_throughput.json
 """

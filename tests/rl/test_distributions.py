@@ -268,3 +268,14 @@ def test_sampling_frequencies_match_probabilities() -> None:
     actions, _ = distribution.sample(outputs, {}, torch.from_numpy(draw_noise(role, 40_000, rng)))
     shares = np.bincount(actions["a"].numpy(), minlength=3) / 40_000
     assert np.allclose(shares, [0.125, 0.25, 0.625], atol=0.01)  # four standard errors
+
+
+def test_non_finite_outputs_still_give_actions_that_exist() -> None:
+    distribution = ActionDistribution(HYBRID, "clip")
+    outputs = torch.full((4, distribution.num_outputs), torch.nan)
+    legal = {"move": torch.ones(4, 3, dtype=torch.bool), "aim": torch.ones(4, 5, dtype=torch.bool)}
+    for noise in (torch.rand(4, 5), None):
+        actions, log_prob = distribution.sample(outputs, legal, noise)
+        assert actions["move"].max() < 3
+        assert actions["aim"].max() < 3
+        assert torch.isnan(log_prob).all()

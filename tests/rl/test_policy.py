@@ -165,7 +165,11 @@ def test_pitfalls_env_12_float64_observations_and_read_only_views() -> None:
     got = policy.act({"x": x}, {}, {}, {}, None)
     assert np.array_equal(got.values, expected.values)
     assert got.values.dtype == got.log_prob.dtype == np.float32
+    # whatever moves to a device is float32: some have no float64 at all
+    policy = everything_policy()
     assert all(p.dtype == torch.float32 for p in policy.parameters())
+    assert all(b.dtype != torch.float64 for b in policy.buffers())
+    assert policy.arrays()["torso.normalisers.vector:vector.mean"].dtype == np.float64
 
 
 @pytest.mark.parametrize("memory", ["lstm", "gru"])

@@ -91,8 +91,10 @@ def choose(terms: ChoiceTerms, uniform: Tensor | None) -> Tensor:
     edges = probabilities.cumsum(dim=-1)
     total = edges[:, -1:].contiguous()
     drawn = torch.searchsorted(edges, uniform.unsqueeze(-1) * total, right=True)
-    # Rounding may carry uniform * total to total itself: stop at the last action with a share.
-    return torch.minimum(drawn, torch.searchsorted(edges, total)).squeeze(-1)
+    # Rounding may carry uniform * total to total itself: stop at the last action with a share. A row
+    # of NaN still gives an index that exists, so that a guard meets NaN and not an index error.
+    last = torch.searchsorted(edges, total).clamp_max_(edges.shape[-1] - 1)
+    return torch.minimum(drawn, last).squeeze(-1)
 
 
 def choice_entropy(terms: ChoiceTerms) -> Tensor:
@@ -343,7 +345,8 @@ class ActionDistribution:
         squashed = self._squashed.get(item.name)
         if squashed is None:
             return log_prob
-        jacobian = log_tanh_slope(raw) + self._log_scale[item.name]
+        squashed = squashed.to(raw.device)
+        jacobian = log_tanh_slope(raw) + self._log_scale[item.name].to(raw.device)
         return log_prob - torch.where(squashed, jacobian, torch.zeros_like(jacobian)).sum(dim=-1)
 
     def _gaussian_entropy(self, item: Gaussian, mean: Tensor, log_std: Tensor) -> Tensor:
@@ -352,9 +355,13 @@ class ActionDistribution:
         if squashed is None:
             return entropy
         # H(game action) = H(raw) + E[log |d action / d raw|], the mean by Gauss-Hermite quadrature.
-        points = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * self._nodes
-        slope = (log_tanh_slope(points) * self._weights).sum(dim=-1) + self._log_scale[item.name]
-        return entropy + torch.where(squashed, slope, torch.zeros_like(slope)).sum(dim=-1)
+        device = mean.device
+        points = mean.unsqueeze(-1) + log_std.exp().unsqueeze(-1) * self._nodes.to(device)
+        slope = (log_tanh_slope(points) * self._weights.to(device)).sum(dim=-1)
+        slope = slope + self._log_scale[item.name].to(device)
+        return entropy + torch.where(squashed.to(device), slope, torch.zeros_like(slope)).sum(
+            dim=-1
+        )
 
 
 def _log_half_width(part: Continuous) -> np.ndarray:

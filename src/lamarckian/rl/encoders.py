@@ -162,7 +162,7 @@ class ConvolutionEncoder(nn.Module):
             pixels.mul_(1.0 / 255.0)
         if not self.reduced:
             return self._features(pixels)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(pixels.device.type, torch.bfloat16):
             features = self._features(pixels)
         return features.float()
 

@@ -67,7 +67,8 @@ def random_inputs(torso: Torso, number: int, rng: np.random.Generator) -> Arrays
         if key in torso.normalisers:
             normaliser = torso.normalisers[key]
             assert isinstance(normaliser, RunningNormaliser)
-            scaled = arrays[name] / normaliser.scale.numpy() + normaliser.shift.numpy()
+            scaled = arrays[name] / normaliser.scale.cpu().numpy()
+            scaled = scaled + normaliser.shift.cpu().numpy()
             arrays[name] = scaled.astype(arrays[name].dtype)
     return arrays
 

@@ -29,20 +29,22 @@ class RunningNormaliser(nn.Module):
     update it only clips nothing: the input passes unchanged.
     """
 
-    count: Tensor
-    mean: Tensor
-    squares: Tensor
     shift: Tensor
     scale: Tensor
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         super().__init__()
-        self.register_buffer("count", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("mean", torch.zeros(shape, dtype=torch.float64))
-        self.register_buffer("squares", torch.zeros(shape, dtype=torch.float64))
+        # Not buffers: they stay float64 on the processor wherever the network goes.
+        self.count = torch.zeros((), dtype=torch.float64)
+        self.mean = torch.zeros(shape, dtype=torch.float64)
+        self.squares = torch.zeros(shape, dtype=torch.float64)
         self.register_buffer("shift", torch.zeros(shape), persistent=False)
         self.register_buffer("scale", torch.ones(shape), persistent=False)
         self.ready = False
+
+    def moments(self) -> dict[str, Tensor]:
+        """Return the statistics themselves, by name; call :meth:`refresh` after changing them."""
+        return {"count": self.count, "mean": self.mean, "squares": self.squares}
 
     def forward(self, values: Tensor) -> Tensor:
         """Normalise float32 ``[..., *shape]``."""
@@ -91,41 +93,43 @@ class ValueNormaliser(nn.Module):
     were.
     """
 
-    weight: Tensor
-    mean: Tensor
-    mean_square: Tensor
     shift: Tensor
     scale: Tensor
 
     def __init__(self, num_heads: int, decay: float = 0.99999) -> None:
         super().__init__()
         self.decay = decay
-        self.register_buffer("weight", torch.zeros((), dtype=torch.float64))
-        self.register_buffer("mean", torch.zeros(num_heads, dtype=torch.float64))
-        self.register_buffer("mean_square", torch.zeros(num_heads, dtype=torch.float64))
+        self.weight = torch.zeros((), dtype=torch.float64)
+        self.mean = torch.zeros(num_heads, dtype=torch.float64)
+        self.mean_square = torch.zeros(num_heads, dtype=torch.float64)
         self.register_buffer("shift", torch.zeros(num_heads), persistent=False)
         self.register_buffer("scale", torch.ones(num_heads), persistent=False)
 
+    def moments(self) -> dict[str, Tensor]:
+        """Return the statistics themselves, by name; call :meth:`refresh` after changing them."""
+        return {"weight": self.weight, "mean": self.mean, "mean_square": self.mean_square}
+
     def update(self, targets: RawValues, output: nn.Linear | None = None) -> None:
         """Merge ``targets`` ``[B, K]``; ``output`` is rescaled to preserve what it predicts."""
-        rows = targets.detach().reshape(-1, self.mean.shape[0]).to(torch.float64)
+        rows = targets.detach().cpu().reshape(-1, self.mean.shape[0]).to(torch.float64)
         rows = rows[torch.isfinite(rows).all(dim=1)]
         if not len(rows):
             return
-        old_shift, old_scale = self.shift.to(torch.float64), self.scale.to(torch.float64)
+        old_shift, old_scale = self._applied()
         self.weight.mul_(self.decay).add_(1.0 - self.decay)
         self.mean.mul_(self.decay).add_((1.0 - self.decay) * rows.mean(dim=0))
         self.mean_square.mul_(self.decay).add_((1.0 - self.decay) * rows.square().mean(dim=0))
         self.refresh()
         if output is not None:
-            new_shift, new_scale = self.shift.to(torch.float64), self.scale.to(torch.float64)
+            new_shift, new_scale = self._applied()
             with torch.no_grad():
-                ratio = old_scale / new_scale
-                bias = (
-                    output.bias.to(torch.float64) * old_scale + old_shift - new_shift
-                ) / new_scale
-                output.weight.mul_(ratio.unsqueeze(1).to(output.weight.dtype))
-                output.bias.copy_(bias)
+                ratio = (old_scale / new_scale).unsqueeze(1)
+                output.weight.copy_(output.weight.cpu() * ratio)
+                bias = output.bias.cpu() * old_scale + old_shift - new_shift
+                output.bias.copy_(bias / new_scale)
+
+    def _applied(self) -> tuple[Tensor, Tensor]:
+        return self.shift.cpu().to(torch.float64), self.scale.cpu().to(torch.float64)
 
     def refresh(self) -> None:
         """Rebuild the float32 shift and scale after the averages have changed."""

@@ -141,20 +141,20 @@ class TorchPolicy(nn.Module):
             outputs, values, memory = self.network(
                 self._tensors(inputs, self._role.inputs, "input"),
                 self._tensors(state, self._role.state, "state"),
-                {name: _tensor(recurrent[name], _DTYPES["float32"]) for name in self._memory_names},
+                self._memories(recurrent),
             )
             actions, log_prob = self.distribution.sample(
                 outputs,
                 self._masks(legal),
-                None if noise is None else _tensor(noise, _DTYPES["float32"]),
+                None if noise is None else self._tensor(noise, _DTYPES["float32"]),
             )
-            raw = {name: tensor.numpy() for name, tensor in actions.items()}
+            raw = {name: tensor.cpu().numpy() for name, tensor in actions.items()}
             return Decisions(
                 game_actions=self.distribution.game_actions(raw),
                 actions=raw,
-                log_prob=log_prob.numpy(),
-                values=self._denormalised(values).numpy(),
-                recurrent={name: tensor.numpy() for name, tensor in memory.items()},
+                log_prob=log_prob.cpu().numpy(),
+                values=self._denormalised(values).cpu().numpy(),
+                recurrent={name: tensor.cpu().numpy() for name, tensor in memory.items()},
             )
 
     def values(self, inputs: Arrays, state: Arrays, recurrent: Arrays) -> NDArray[np.float32]:
@@ -163,16 +163,17 @@ class TorchPolicy(nn.Module):
             _, values, _ = self.network(
                 self._tensors(inputs, self._role.inputs, "input"),
                 self._tensors(state, self._role.state, "state"),
-                {name: _tensor(recurrent[name], _DTYPES["float32"]) for name in self._memory_names},
+                self._memories(recurrent),
                 with_policy=False,
             )
-            result: NDArray[np.float32] = self._denormalised(values).numpy()
+            result: NDArray[np.float32] = self._denormalised(values).cpu().numpy()
             return result
 
     def _tensors(self, arrays: Arrays, declared: Mapping[str, Input], what: str) -> Tensors:
         try:
             return {
-                name: _tensor(arrays[name], _DTYPES[item.dtype]) for name, item in declared.items()
+                name: self._tensor(arrays[name], _DTYPES[item.dtype])
+                for name, item in declared.items()
             }
         except KeyError as error:
             raise GameError(
@@ -182,12 +183,23 @@ class TorchPolicy(nn.Module):
 
     def _masks(self, legal: Arrays) -> Tensors:
         try:
-            return {name: _tensor(legal[name], _DTYPES["bool"]) for name in self._mask_names}
+            return {name: self._tensor(legal[name], _DTYPES["bool"]) for name in self._mask_names}
         except KeyError as error:
             raise GameError(
                 f"action part {error.args[0]!r} is declared masked but its legal-action mask is "
                 f"missing; got {sorted(legal)}"
             ) from None
+
+    def _memories(self, recurrent: Arrays) -> Tensors:
+        return {
+            name: self._tensor(recurrent[name], _DTYPES["float32"]) for name in self._memory_names
+        }
+
+    def _tensor(self, array: Array, dtype: np.dtype[np.generic]) -> Tensor:
+        """View ``array`` as a tensor of ``dtype`` beside the weights; copies only where it must."""
+        if array.dtype != dtype or not array.flags.writeable:
+            array = np.array(array, dtype)
+        return torch.from_numpy(array).to(self.network.policy_head.weight.device)
 
     def _denormalised(self, values: Tensor) -> Tensor:
         if self.value_normaliser is None:
@@ -288,9 +300,10 @@ class TorchPolicy(nn.Module):
 
     def _states(self) -> Tensors:
         states = dict(self.network.state_dict())
-        if self.value_normaliser is not None:
-            for name, tensor in self.value_normaliser.state_dict().items():
-                states[f"value_normaliser.{name}"] = tensor
+        named = [*self.network.named_modules(), ("value_normaliser", self.value_normaliser)]
+        for name, module in named:
+            if isinstance(module, RunningNormaliser | ValueNormaliser):
+                states |= {f"{name}.{key}": value for key, value in module.moments().items()}
         return states
 
     def fingerprint(self) -> str:
@@ -301,13 +314,6 @@ class TorchPolicy(nn.Module):
                 digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
                 digest.update(array.tobytes())
         return digest.hexdigest()
-
-
-def _tensor(array: Array, dtype: np.dtype[np.generic]) -> Tensor:
-    """View ``array`` as a tensor of ``dtype``; copies only what torch cannot view."""
-    if array.dtype != dtype or not array.flags.writeable:
-        array = np.array(array, dtype)
-    return torch.from_numpy(array)
 
 
 def _flat(tensors: Mapping[str, Tensor]) -> Tensors:

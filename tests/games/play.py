@@ -67,11 +67,11 @@ class Recorder:
 
 
 def scripted(part: str, choices: list[Any], dtype: Any = np.int64) -> Bot:
-    """A bot that plays ``choices`` in order and then the last one for ever."""
+    """A bot that plays ``choices`` in order and then the last one for ever, all rows the same."""
     left = list(choices)
 
     def bot(inputs: Any, legal: Any, rng: np.random.Generator) -> Any:
         choice = left.pop(0) if len(left) > 1 else left[0]
-        return {part: np.array([choice], dtype)}
+        return {part: np.array([choice] * len(next(iter(inputs.values()))), dtype)}
 
     return bot

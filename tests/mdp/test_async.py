@@ -129,7 +129,8 @@ def test_pitfalls_asy_07_a_partial_wave_is_served():
     start = time.monotonic()
     scheduler.run(lambda: bool(ended))
     assert time.monotonic() - start < 2.0
-    assert wave.num_waves == 10 and wave.num_decisions == 20
+    assert wave.num_waves == 10
+    assert wave.num_decisions == 20
     waiting.stop()
     scheduler.close()
 

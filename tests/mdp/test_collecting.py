@@ -120,8 +120,10 @@ def test_pitfalls_ma_01_reward_paid_while_the_other_moves():
     one, two = got["one"], got["two"]
     assert one.rewards[:, :, 0].T.tolist()[0] == [5.0]
     assert two.rewards[:, :, 0].T.tolist()[0] == [1.0]
-    assert one.terminated.all() and two.terminated.all()
-    assert one.inputs["x"][0, 0, 0] == 0 and two.inputs["x"][0, 0, 0] == 1
+    assert one.terminated.all()
+    assert two.terminated.all()
+    assert one.inputs["x"][0, 0, 0] == 0
+    assert two.inputs["x"][0, 0, 0] == 1
     collector.close()
 
 

@@ -130,6 +130,11 @@ _DRIVERS: WeakKeyDictionary[asyncio.AbstractEventLoop, Scheduler] = WeakKeyDicti
 """Which scheduler drives a loop: it must know which of its tasks wait for the platform itself."""
 
 
+def driver() -> Scheduler | None:
+    """Return the scheduler that drives the running loop; None in a program with a loop of its own."""
+    return _DRIVERS.get(asyncio.get_running_loop())
+
+
 class _TaskWaiter:
     """An asyncio task that waits at a gate."""
 
@@ -214,7 +219,7 @@ class Clock:
     def __init__(self, *, simulated: bool = False) -> None:
         self.simulated = simulated
         self._now = 0.0
-        self._timers: list[tuple[float, int, Gate]] = []
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._serial = itertools.count()
 
     def now(self) -> float:
@@ -224,8 +229,12 @@ class Clock:
     def sleep_until(self, moment: float) -> Gate:
         """Return a gate that opens at ``moment``; the scheduler that owns this clock opens it."""
         gate = Gate()
-        heapq.heappush(self._timers, (moment, next(self._serial), gate))
+        self.call_at(moment, gate.set)
         return gate
+
+    def call_at(self, moment: float, callback: Callable[[], object]) -> None:
+        """Call ``callback`` at ``moment``; it must not raise."""
+        heapq.heappush(self._timers, (moment, next(self._serial), callback))
 
     def sleep(self, seconds: float) -> Gate:
         """Return a gate that opens ``seconds`` from now."""
@@ -239,7 +248,7 @@ class Clock:
         now = self.now()
         fired = False
         while self._timers and self._timers[0][0] <= now:
-            heapq.heappop(self._timers)[2].set()
+            heapq.heappop(self._timers)[2]()
             fired = True
         return fired
 

@@ -114,6 +114,11 @@ class Match:
         self._end_all()
         self._idle_lanes.clear()
 
+    @property
+    def is_open(self) -> bool:
+        """True while a match goes on."""
+        return self._open
+
     def longest_running(self) -> int:
         """Decisions so far of the longest life still going on."""
         return max((seat.length for _, _, seat in self._running.values()), default=0)

@@ -65,6 +65,15 @@ class TickController(Controller):
     def act(self, action: Action) -> TickController:
         game = self.game
         player = self.player
+        if game.solo is self and self.alive:
+            # Nobody else to wait for: this act is the tick.
+            game.tick({player: action})
+            game.ticks += 1
+            if not self.alive or game.solo is not self:
+                game.awaited.clear()
+                if not game.settle_tick():
+                    game.advance()
+            return self
         awaited = game.awaited
         if player not in awaited or not self.alive:
             raise GameError(
@@ -82,12 +91,16 @@ class TickController(Controller):
         if self.alive and self.player not in self.game.awaited:
             gate = self.gate = Gate()
             yield from gate.__await__()
-        rewards = self.rewards
-        self.rewards = [0.0] * len(rewards)
-        return rewards
+        return self.take_rewards()
 
     def outcome(self) -> PlayerResult:
         return self.result
+
+    def take_rewards(self) -> list[float]:
+        """Return what accrued since the last call, and start again from zero."""
+        rewards = self.rewards
+        self.rewards = [0.0] * len(rewards)
+        return rewards
 
 
 class TickGame(MDP):
@@ -100,6 +113,8 @@ class TickGame(MDP):
 
     direct_controllers = True
     controllers: dict[str, TickController]
+    solo: TickController | None = None
+    """The only player of a match in which everybody decides at every tick."""
 
     @abstractmethod
     def begin(self, rng: np.random.Generator, roles: Sequence[str]) -> Iterable[tuple[str, str]]:
@@ -158,6 +173,7 @@ class TickGame(MDP):
             self._leave(old)
         controller = TickController(self, role, player)
         self.controllers[player] = controller
+        self.solo = None
         self._joined.append(controller)
         if self._door is not None:
             self._open_door(self._joined.popleft())
@@ -171,6 +187,7 @@ class TickGame(MDP):
         self.actions: dict[str, Action] = {}
         self.awaited: set[str] = set()
         self.controllers = {}
+        self.solo = None
         self._joined: deque[TickController] = deque()
         self._door: Gate | None = None
         self._all_decide = type(self).deciders is TickGame.deciders
@@ -178,6 +195,8 @@ class TickGame(MDP):
         for role, player in self.begin(self._stream(seed), wanted):
             self.controllers[player] = TickController(self, role, player)
         started: list[Controller] = list(self.controllers.values())
+        if len(started) == 1 and self._all_decide and not self._joined:
+            self.solo = self.controllers[started[0].player]
         self._await_deciders()
         return started
 
@@ -209,28 +228,39 @@ class TickGame(MDP):
 
     def advance(self) -> None:
         """Run ticks until a living player must decide or the match is over."""
-        controllers = self.controllers
         for _ in range(MAX_IDLE_TICKS):
             actions, self.actions = self.actions, {}
             self.tick(actions)
             self.ticks += 1
-            alive = False
-            for controller in controllers.values():
-                if controller.alive:
-                    alive = True
-                elif not controller.out:
-                    self._leave(controller)
-            if not alive:
-                self.over = True
-                if self._door is not None:
-                    self._open_door(None)
-                return
-            if self._await_deciders():
+            if self.settle_tick():
                 return
         raise GameError(
             f"{type(self).__name__}: nobody decided for {MAX_IDLE_TICKS} ticks while players live; "
             "deciders() must name somebody in the end, or tick() end their lives"
         )
+
+    def tick_once(self, actions: dict[str, Action]) -> None:
+        """Run one tick with ``actions``, whoever is awaited: for whom the game does not wait."""
+        self.awaited.clear()
+        self.actions = {}
+        self.tick(actions)
+        self.ticks += 1
+        self.settle_tick()
+
+    def settle_tick(self) -> bool:
+        """After a tick: let go who is out, await who decides next. False if the game just runs on."""
+        alive = False
+        for controller in self.controllers.values():
+            if controller.alive:
+                alive = True
+            elif not controller.out:
+                self._leave(controller)
+        if not alive:
+            self.over = True
+            if self._door is not None:
+                self._open_door(None)
+            return True
+        return self._await_deciders()
 
     def _stream(self, seed: int) -> np.random.Generator:
         rng = getattr(self, "_rng", None)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from rl_policies import (
     SMALL,
     everything_policy,
@@ -22,6 +23,7 @@ from lamarckian.mdp.onnx_player import OnnxPolicy
 from lamarckian.mdp.policy import draw_noise
 from lamarckian.rl.bundle import load_bundle, save_bundle
 from lamarckian.rl.export import export_onnx
+from lamarckian.rl.normalisers import RawValues
 from lamarckian.rl.policy import TorchPolicy
 
 
@@ -58,9 +60,8 @@ def test_pitfalls_ck_03_statistics_travel_with_the_policy_to_a_fresh_process(
     )
     x = rng.normal(1000, 0.01, (500, 3)).astype(np.float32)
     policy.update_normalisers({"x": x})
-    policy.update_value_statistics(  # type: ignore[arg-type]
-        policy.network.value_head.weight.new_tensor(rng.normal(50, 3, (100, 1)))
-    )
+    targets = rng.normal(50, 3, (100, 1)).astype(np.float32)
+    policy.update_value_statistics(RawValues(torch.from_numpy(targets)))
     save_bundle(policy, tmp_path / "b")
     np.save(tmp_path / "x.npy", x)
     program = (

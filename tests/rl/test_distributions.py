@@ -99,7 +99,7 @@ def test_pitfalls_env_08_stored_log_prob_is_of_the_raw_action() -> None:
     rng = np.random.default_rng(0)
     for bounds in ("clip", "tanh"):
         role = role_of(a=Continuous(1, (300.0,), (500.0,)))
-        distribution = ActionDistribution(role, bounds)  # type: ignore[arg-type]
+        distribution = ActionDistribution(role, bounds)
         outputs = torch.tensor([[0.3, 0.5]]).expand(2000, 2)
         noise = torch.from_numpy(draw_noise(role, 2000, rng))
         actions, log_prob = distribution.sample(outputs, {}, noise)
@@ -171,7 +171,7 @@ def test_pitfalls_num_06_log_std_pushed_far_stays_finite(extreme: float, soft: b
     assert -20.0 <= spread.item() <= 2.0
     for bounds in ("clip", "tanh"):
         role = role_of(a=Continuous(1, (-2.0,), (2.0,)))
-        distribution = ActionDistribution(role, bounds)  # type: ignore[arg-type]
+        distribution = ActionDistribution(role, bounds)
         outputs = torch.cat([torch.zeros(1, 1), spread], dim=1)
         for value in (0.0, 1e-3, 10.0):
             log_prob, entropy, _ = distribution.evaluate(

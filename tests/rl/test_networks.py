@@ -218,7 +218,7 @@ def test_bfloat16_touches_the_convolutions_only() -> None:
     item = Input((3, 16, 16), "uint8", "image")
     role = Role(inputs={"i": item}, actions={"a": Continuous(1)})
     policies = [
-        TorchPolicy(role, NetworkConfig(image=SMALL_IMAGE, precision=precision))  # type: ignore[arg-type]
+        TorchPolicy(role, NetworkConfig(image=SMALL_IMAGE, precision=precision))
         for precision in ("float32", "bfloat16")
     ]
     rng = np.random.default_rng(0)

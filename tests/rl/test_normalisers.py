@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rl_policies import SMALL, SMALL_IMAGE, simple_role, tensors
 
-from lamarckian.mdp.core import Discrete, Input, Role
+from lamarckian.mdp.core import Arrays, Discrete, Input, Role
 from lamarckian.rl.network_config import NetworkConfig
 from lamarckian.rl.normalisers import RawValues, RunningNormaliser, ValueNormaliser
 from lamarckian.rl.policy import TorchPolicy
@@ -80,7 +80,7 @@ def test_pitfalls_ma_07_masks_ids_and_images_are_excluded_by_type() -> None:
     )
     policy = TorchPolicy(role, NetworkConfig(image=SMALL_IMAGE), normalise_observations=True)
     rng = np.random.default_rng(0)
-    inputs = {
+    inputs: Arrays = {
         "x": rng.normal(5, 2, (10, 2)).astype(np.float32),
         "c": rng.integers(0, 3, 10),
         "u": rng.normal(3, 1, (10, 4, 2)).astype(np.float32),
@@ -89,7 +89,7 @@ def test_pitfalls_ma_07_masks_ids_and_images_are_excluded_by_type() -> None:
         "i": rng.integers(0, 256, (10, 16, 16, 3), dtype=np.uint8),
         "f": rng.random((10, 3, 16, 16), dtype=np.float32),
     }
-    legal = {"a": rng.random((10, 3)) < 0.5}
+    legal: Arrays = {"a": rng.random((10, 3)) < 0.5}
     before = {name: array.tobytes() for name, array in {**inputs, **legal}.items()}
     for _ in range(1000):
         policy.update_normalisers(inputs)

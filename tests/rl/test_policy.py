@@ -133,7 +133,7 @@ def test_pitfalls_env_09_options_change_the_graph_where_they_apply() -> None:
         )
         assert not same, change
     for activation in ("relu", "tanh", "elu", "silu"):
-        config = NetworkConfig(hidden=(16,), critic_hidden=(8,), activation=activation)  # type: ignore[arg-type]
+        config = NetworkConfig(hidden=(16,), critic_hidden=(8,), activation=activation)
         changed = TorchPolicy(role, config).act(inputs, {}, {}, {}, noise)
         assert not np.array_equal(changed.values, plain.values)
     squashed = TorchPolicy(role, SMALL, bounds="tanh").act(inputs, {}, {}, {}, noise)

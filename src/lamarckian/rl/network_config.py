@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from lamarckian.errors import ConfigError
-from lamarckian.mdp.core import Input, Role
+from lamarckian.mdp.core import Continuous, Input, Role
 
 Activation = Literal["leaky_relu", "relu", "tanh", "elu", "silu"]
 MemoryKind = Literal["none", "lstm", "gru"]
@@ -145,8 +145,6 @@ def check_network(config: NetworkConfig, role: Role) -> None:
 
     Raises ConfigError naming the setting and what it would need.
     """
-    from lamarckian.mdp.core import Continuous
-
     continuous = any(isinstance(part, Continuous) for part in role.actions.values())
     default = NetworkConfig()
     idle: list[tuple[str, str]] = []

@@ -86,7 +86,7 @@ class WaveCollector:
         for role, (name, player) in seating.opponents.items():
             rng = self._stream("opponent", role)
             self._opponents[role] = (
-                _TimedWave(player, rng, self._seconds)
+                PolicyWave(player, rng)
                 if isinstance(player, Policy)
                 else BotWave(player, roles[role], rng)
             )
@@ -135,7 +135,7 @@ class WaveCollector:
         if not self._started:
             self.restart()
         mark = time.perf_counter()
-        before = self._seconds["policy"]
+        before = self._served_seconds()
         self._scheduler.run(self._enough)
         if self._given_up and self._first_error is not None:
             raise self._first_error
@@ -145,7 +145,9 @@ class WaveCollector:
             if wave.store.finished:
                 result[name] = wave.store.take(len(wave.store.finished), wave.policy)
         spent = time.perf_counter() - mark
-        self._seconds["game"] += spent - (self._seconds["policy"] - before)
+        served = self._served_seconds() - before
+        self._seconds["policy"] += served
+        self._seconds["game"] += spent - served
         return result
 
     def take_episodes(self) -> list[EpisodeRecord]:
@@ -187,6 +189,9 @@ class WaveCollector:
         # Roles decide at different rates: beyond three times its share a group stops waiting for others.
         return min(done.values()) >= 1.0 or max(done.values()) >= 3.0
 
+    def _served_seconds(self) -> float:
+        return sum(wave.seconds for wave in (*self._waves.values(), *self._opponents.values()))
+
     def _play(self, match: Match) -> None:
         if not self._seeds:
             self._seeds = self._drawn.integers(0, 2**31, SEEDS_AT_ONCE)[::-1].tolist()
@@ -212,16 +217,3 @@ class WaveCollector:
                 self._given_up = True
                 return
         self._play(match)
-
-
-class _TimedWave(PolicyWave):
-    """A wave that adds its policy's time to the collector's account."""
-
-    def __init__(self, policy: Policy, rng: Any, account: dict[str, float], **options: Any) -> None:
-        super().__init__(policy, rng, **options)
-        self._account = account
-
-    def flush(self) -> None:
-        mark = time.perf_counter()
-        super().flush()
-        self._account["policy"] += time.perf_counter() - mark

@@ -164,6 +164,12 @@ def test_pitfalls_env_12_float64_observations_and_read_only_views() -> None:
     x.setflags(write=False)
     got = policy.act({"x": x}, {}, {}, {}, None)
     assert np.array_equal(got.values, expected.values)
+    backwards = policy.act({"x": x[::-1].astype(np.float32)[::-1]}, {}, {}, {}, None)
+    assert np.array_equal(backwards.values, expected.values)
+    turned = policy.act({"x": x.astype(np.float32)[::-1]}, {}, {}, {}, None)
+    assert np.allclose(turned.values[::-1], expected.values, atol=1e-6)
+    nobody = policy.act({"x": x[:0]}, {}, {}, {}, np.zeros((0, 1), np.float32))
+    assert nobody.log_prob.shape == (0,)
     assert got.values.dtype == got.log_prob.dtype == np.float32
     # whatever moves to a device is float32: some have no float64 at all
     policy = everything_policy()

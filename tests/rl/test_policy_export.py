@@ -76,6 +76,15 @@ MATRIX: dict[str, tuple[Role, dict[str, Any], dict[str, Any]]] = {
         {"entities": EntityEncoder(hidden=(8,))},
         {"normalise_observations": True},
     ),
+    "odd names, wide bounds": (
+        Role(
+            inputs={"keys": Input((2,)), "a.b/c": Input((3,)), "x y": Input(())},
+            actions={"go.left": Discrete(1), "w": Continuous(1, (-1e3,), (1e3,))},
+            masked=("go.left",),
+        ),
+        {},
+        {"normalise_observations": True},
+    ),
     "category and flags": (
         Role(
             inputs={

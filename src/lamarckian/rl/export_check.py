@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lamarckian.errors import CheckpointError
-from lamarckian.mdp.core import Array, Arrays, Input, mask_size
+from lamarckian.mdp.core import Array, Arrays, Continuous, Input, mask_size
 from lamarckian.mdp.onnx_player import OnnxPolicy
 from lamarckian.mdp.policy import Decisions, draw_noise
 from lamarckian.rl.encoders import ConvolutionEncoder, Torso
@@ -29,7 +29,7 @@ def check_export(
     episode with memory; half of them sampled, half most likely.
 
     Returns the largest difference of actions, log-probabilities, values and memory, relative to the
-    larger of 1 and the number itself. Raises CheckpointError from 1e-5 on.
+    largest of 1, the number itself and the bounds of the action. Raises CheckpointError from 1e-5 on.
     """
     rng = stream(0, "export", "check")
     exported = OnnxPolicy(path)
@@ -126,7 +126,7 @@ def _compare(
     pairs += [(f"memory {name}", ours.recurrent[name], b) for name, b in theirs.recurrent.items()]
     worst = 0.0
     for name, mine, other in pairs:
-        scale = np.maximum(1.0, np.abs(mine))
+        scale = np.maximum(_reach(policy, name), np.abs(mine))
         difference = float(np.max(np.abs(mine - other) / scale, initial=0.0))
         if not difference < TOLERANCE:
             raise CheckpointError(
@@ -135,6 +135,15 @@ def _compare(
             )
         worst = max(worst, difference)
     return worst, ours, theirs
+
+
+def _reach(policy: TorchPolicy, name: str) -> Array:
+    """Return what a difference is measured by: a bounded action in units of its bounds."""
+    part = policy.role.actions.get(name.removeprefix("action "))
+    if not name.startswith("action ") or not isinstance(part, Continuous):
+        return np.ones(())
+    bounds = np.abs(np.stack([np.asarray(part.low), np.asarray(part.high)])).max(axis=0)
+    return np.where(part.bounded, np.maximum(bounds, 1.0), 1.0)
 
 
 def _clear_noise(

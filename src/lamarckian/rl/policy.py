@@ -197,8 +197,8 @@ class TorchPolicy(nn.Module):
 
     def _tensor(self, array: Array, dtype: np.dtype[np.generic]) -> Tensor:
         """View ``array`` as a tensor of ``dtype`` beside the weights; copies only where it must."""
-        if array.dtype != dtype or not array.flags.writeable:
-            array = np.array(array, dtype)
+        if array.dtype != dtype or not array.flags.writeable or min(array.strides, default=0) < 0:
+            array = np.array(array, dtype, order="C")
         return torch.from_numpy(array).to(self.network.policy_head.weight.device)
 
     def _denormalised(self, values: Tensor) -> Tensor:

@@ -76,9 +76,7 @@ class WaveCollector:
                 memory=policy.memory,
                 chunk_length=settings.chunk_length if policy.memory else 0,
             )
-            self._waves[name] = _TimedWave(
-                policy, self._stream("wave", name), self._seconds, store=store
-            )
+            self._waves[name] = PolicyWave(policy, self._stream("wave", name), store=store)
         cast: dict[str, Cast] = {}
         for role, name in seating.learners.items():
             cast[role] = Cast(train, self._waves[name], learns=True)

@@ -128,6 +128,13 @@ def test_ask_returns_nothing_while_all_members_are_out() -> None:
     assert search.ask(1) == []
 
 
+def test_asking_one_by_one_serves_all_members_alike() -> None:
+    search = pbt(population=4, fraction=0.25)
+    for _ in range(20):
+        search.tell([told(search.ask(1)[0], 1.0)])
+    assert [member.steps for member in search.members] == [5, 5, 5, 5]
+
+
 @pytest.mark.parametrize("exploit", ["truncation", "tournament", "welch"])
 def test_recovers_a_planted_learning_rate_schedule(exploit: str) -> None:
     """A member's quality grows by how close its rate is to 0.1 · 0.93^step, on a log scale."""

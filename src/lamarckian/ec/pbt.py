@@ -49,12 +49,21 @@ class PBTConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class Member:
     """One slot: its latest complete individual and what is known of its course."""
 
-    __slots__ = ("costs", "failed_last", "latest", "since_exploit", "steps", "waiting_for")
+    __slots__ = (
+        "attempts",
+        "costs",
+        "failed_last",
+        "latest",
+        "since_exploit",
+        "steps",
+        "waiting_for",
+    )
 
     def __init__(self) -> None:
         self.latest: Batch | None = None
         #: Costs of the course that led here, newest last; a copy takes the donor's with it.
         self.costs: list[float] = []
+        self.attempts = 0
         self.steps = 0
         self.since_exploit = 0
         self.waiting_for: int | None = None
@@ -90,16 +99,18 @@ class PBT(EC):
     # Asking: the next step of every member that is not out.
 
     def _propose(self, num: int) -> Batch:
+        idle = [slot for slot, member in enumerate(self.members) if member.waiting_for is None]
+        # Who has had the fewest evaluations comes first, so that asking one by one serves all alike.
+        idle.sort(key=lambda slot: self.members[slot].attempts)
         batches: list[Batch] = []
-        for slot, member in enumerate(self.members):
-            if len(batches) == num:
-                break
-            if member.waiting_for is None:
-                batch = self._next(member)
-                member.waiting_for = int(batch.ids[0])
-                self._slot_of[member.waiting_for] = slot
-                batch.generation[:] = member.steps
-                batches.append(batch)
+        for slot in idle[:num]:
+            member = self.members[slot]
+            batch = self._next(member)
+            member.attempts += 1
+            member.waiting_for = int(batch.ids[0])
+            self._slot_of[member.waiting_for] = slot
+            batch.generation[:] = member.steps
+            batches.append(batch)
         return Batch.concatenate(batches) if batches else self._nobody
 
     def _next(self, member: Member) -> Batch:
@@ -251,6 +262,7 @@ class PBT(EC):
                     "latest": latest,
                     "costs": member.costs,
                     "steps": member.steps,
+                    "attempts": member.attempts,
                     "since_exploit": member.since_exploit,
                     "waiting_for": member.waiting_for,
                     "failed_last": bool(member.failed_last),
@@ -264,7 +276,7 @@ class PBT(EC):
         self._slot_of = dict(meta["slot_of"])
         for slot, (member, saved) in enumerate(zip(self.members, meta["members"])):
             member.costs, member.steps = list(saved["costs"]), saved["steps"]
-            member.since_exploit = saved["since_exploit"]
+            member.attempts, member.since_exploit = saved["attempts"], saved["since_exploit"]
             member.waiting_for, member.failed_last = saved["waiting_for"], saved["failed_last"]
             member.latest = None
             if saved["latest"] is not None:

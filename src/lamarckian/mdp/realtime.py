@@ -159,7 +159,8 @@ class RealTime(MDP):
     object's matches together.
 
     Works with players of any kind, under the platform's scheduler (whose clock counts then) or awaited
-    from a program's own asyncio loop (wall clock only). Raises ConfigError for an unknown role, policy or rate.
+    from a program's own asyncio loop (wall clock only).
+    Raises ConfigError for an unknown role, policy or rate.
     """
 
     direct_controllers = True

@@ -8,6 +8,7 @@ holds, and the waves that serve many seats with one call.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, cast
 
@@ -107,8 +108,11 @@ class Seat:
                 f"act {self.length}: expected {len(returns)} rewards, one per reward head, "
                 f"got {len(rewards)}"
             )
-        for head, amount in enumerate(rewards):
-            returns[head] += amount
+        if len(returns) == 1:
+            returns[0] += rewards[0]
+        else:
+            for head, amount in enumerate(rewards):
+                returns[head] += amount
         lane = self.lane
         if lane is not None and not lane.fresh:
             if lane.elapsed == 0:
@@ -143,6 +147,8 @@ class DecisionWave:
         self.pending: list[Request] = []
         self.num_decisions = 0
         self.num_waves = 0
+        self.seconds = 0.0
+        """Time spent on serving."""
 
     @property
     def size(self) -> int:
@@ -163,6 +169,7 @@ class DecisionWave:
         requests, self.pending = self.pending, []
         if not requests:
             return
+        mark = time.perf_counter()
         try:
             seen = self._stack(requests)
         except (ValueError, TypeError, KeyError):
@@ -175,12 +182,13 @@ class DecisionWave:
         game_actions = self.serve(requests, *seen)
         if len(game_actions) == 1:
             ((name, array),) = game_actions.items()
-            for (_, gate, _, _), row in zip(requests, _rows(array), strict=True):
-                gate.set({name: row})
+            actions = [{name: row} for row in _rows(array)]
         else:
             parts = [(name, _rows(array)) for name, array in game_actions.items()]
-            for n, (_, gate, _, _) in enumerate(requests):
-                gate.set({name: rows[n] for name, rows in parts})
+            actions = [{name: rows[n] for name, rows in parts} for n in range(len(requests))]
+        for request, action in zip(requests, actions, strict=True):
+            request[1].set(action)
+        self.seconds += time.perf_counter() - mark
 
     def serve(
         self, requests: list[Request], inputs: Arrays, legal: Arrays, state: Arrays

@@ -182,3 +182,12 @@ def test_pitfalls_num_01_nan_from_a_game_never_reaches_the_weights(tmp_path: Pat
         train(settings("broken_games:NotANumber", 3), tmp_path / "run")
     loaded = Run.open(tmp_path / "run").load("last")
     assert all(np.isfinite(a).all() for n, a in loaded.arrays.items() if "/policy/" in n)
+
+
+def test_a_game_that_cannot_be_saved_begins_new_matches_at_checkpoints(tmp_path: Path) -> None:
+    """Alike in the run that goes on and in the one that is resumed from the same checkpoint."""
+    often = {"checkpoint_every": 1}
+    train(settings("gymvec:CartPole-v1", 20, **often), tmp_path / "straight")
+    train(settings("gymvec:CartPole-v1", 10, **often), tmp_path / "stopped")
+    resume(tmp_path / "stopped", frames=20 * BATCH)
+    assert weights(tmp_path / "straight") == weights(tmp_path / "stopped")

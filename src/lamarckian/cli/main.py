@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "view": ("view", "watch runs in the browser"),
     "report": ("report", "write a run as one HTML page"),
     "export": ("export", "write a policy for use in a game (ONNX)"),
+    "demo": ("demo", "learn Pong in about 90 seconds and write a report to watch"),
     "games": ("games", "list the games"),
     "algorithms": ("algorithms", "list the algorithms"),
     "config": ("config", "list every setting with its default, range and meaning"),

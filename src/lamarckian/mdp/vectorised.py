@@ -120,6 +120,7 @@ class BatchCollector:
         }
         self._restarts = 0
         self._started = False
+        self._played = False
 
     def restart(self) -> None:
         seeds = seeding.stream(self.settings.seed, "games", self._restarts)
@@ -135,10 +136,12 @@ class BatchCollector:
             for array in opponents.memory.values():
                 array[:] = 0
         self._started = True
+        self._played = False
 
     def collect(self) -> dict[str, Trajectory]:
         if not self._started:
             self.restart()
+        self._played = True
         length = self.settings.fragment_length
         finals: dict[str, list[tuple[int, NDArray[np.int64], Observation, Arrays]]] = {
             name: [] for name in self._groups
@@ -178,9 +181,14 @@ class BatchCollector:
         return max(int(group.lengths.max(initial=0)) for group in self._groups.values())
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
-        if not self._started:
+        """Return what the next ``collect`` depends on (see :class:`~.collector.Collector`).
+
+        A game that cannot save itself begins new matches here, in the run that saves as in the one that
+        resumes, so that both go on alike.
+        """
+        if not self._started or (self._played and not self.game.exact_state):
             self.restart()
-        data, arrays = self.game.state()
+        data, arrays = self.game.state() if self.game.exact_state else ({}, {})
         out = {f"game/{k}": v for k, v in arrays.items()}
         for name, group in self._groups.items():
             for field in ("fresh", "returns", "lengths"):
@@ -199,10 +207,14 @@ class BatchCollector:
         }, out
 
     def load_state(self, data: dict[str, Any], arrays: Arrays) -> None:
-        self.game.reset(np.zeros(self.game.num_games, np.int64))
-        self.game.load_state(
-            data["game"], {k[5:]: v for k, v in arrays.items() if k.startswith("game/")}
-        )
+        if self.game.exact_state:
+            self.game.reset(np.zeros(self.game.num_games, np.int64))
+            self.game.load_state(
+                data["game"], {k[5:]: v for k, v in arrays.items() if k.startswith("game/")}
+            )
+        else:
+            self._restarts = int(data["restarts"]) - 1
+            self.restart()
         for name, group in self._groups.items():
             for field in ("fresh", "returns", "lengths"):
                 getattr(group, field)[:] = arrays[f"group/{name}/{field}"]

@@ -98,6 +98,7 @@ class WaveCollector:
         ]
         self._scheduler.watched = list(self._matches)
         self._started = False
+        self._played = False
         self._closing = False
 
     @property
@@ -128,10 +129,12 @@ class WaveCollector:
         for match in self._matches:
             self._play(match)
         self._started = True
+        self._played = False
 
     def collect(self) -> dict[str, Trajectory]:
         if not self._started:
             self.restart()
+        self._played = True
         mark = time.perf_counter()
         before = self._served_seconds()
         self._scheduler.run(self._enough)
@@ -158,9 +161,10 @@ class WaveCollector:
     def state(self) -> tuple[dict[str, Any], Arrays]:
         """Coroutines cannot be saved: a resumed run begins new matches, and so does the run that saved.
 
-        Both therefore continue alike, bit for bit.
+        Both therefore continue alike, bit for bit. Asking twice without playing changes nothing.
         """
-        self.restart()
+        if self._played or not self._started:
+            self.restart()
         return {"restarts": self._restarts, "num_decisions": self.num_decisions}, {}
 
     def load_state(self, data: dict[str, Any], arrays: Arrays) -> None:

@@ -35,6 +35,7 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     """Train, write the report, say how good the last policy is."""
     from lamarckian import config
     from lamarckian.rl.presets import preset
+    from lamarckian.runs.folder import Run
     from lamarckian.runs.training import TrainingRun, train
     from lamarckian.viewer.recording import default_settings, record_replays
     from lamarckian.viewer.report import write_report
@@ -65,7 +66,7 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
         result.run,
         namespace.output,
         replays,
-        defaults=default_settings(result.run),
+        defaults=default_settings(Run.open(result.run).settings()),
         no_replays_because=reason,
     )
     win_rate = result.evaluation["metrics"]["win_rate"]

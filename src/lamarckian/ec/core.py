@@ -438,7 +438,7 @@ class EC(ABC):
         """
         ids = self.new_ids(num)
         batch = vary(ids, 0)
-        known = self._hashes_in_flight.union(self.population.hashes.tolist())
+        known = (self._hashes_in_flight, set(self.population.hashes.tolist()))
         duplicates = repeated_rows(batch.hashes.tolist(), known)
         for attempt in range(1, NUM_RETRIES + 1):
             if not duplicates:

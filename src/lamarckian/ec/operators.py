@@ -62,30 +62,34 @@ def sbx(
     together keep the mean of the parents, and the spread factor β = |c2 − c1| / |p2 − p1| has
     density (eta + 1)/2 · β^eta below 1 and (eta + 1)/2 · β^−(eta + 2) above.
     """
-    total = first + second
+    child = first.copy()
+    flat = child.reshape(-1)
     gap = first - second
-    applied = applied & (np.abs(gap) > _SAME)
-    np.negative(gap, out=gap, where=~near_first)
+    where = np.flatnonzero(applied & (np.abs(gap) > _SAME))
+    gap = gap.reshape(-1)[where]
+    total = flat[where]
+    total += second.reshape(-1)[where]
+    np.negative(gap, out=gap, where=~near_first.reshape(-1)[where])
+    column = where % first.shape[1]
+    least, largest = low[column], high[column]
     # From the middle, the child lies on the side where gap points: towards this bound.
-    room = np.copysign(high - low, gap)
-    room += low + high
+    room = np.where(gap < 0.0, least, largest)
+    room += room
     room -= total
-    with np.errstate(invalid="ignore", divide="ignore"):
-        # 1 / (widest spread that stays within the bound); alpha corrects the density for it.
-        # Equal parents on a bound give 0 / 0 here and are masked below.
-        alpha = _raised(gap / room, eta + 1.0)
-        np.subtract(2.0, alpha, out=alpha)
-        alpha *= uniform
-        base = 1.0 / (2.0 - alpha)
-        np.copyto(base, alpha, where=alpha <= 1.0)
-        spread = _root(base, eta + 1.0)
+    # gap / room is 1 / (widest spread that stays within the bound); alpha corrects the density.
+    alpha = _raised(gap / room, eta + 1.0)
+    np.subtract(2.0, alpha, out=alpha)
+    alpha *= uniform.reshape(-1)[where]
+    base = 1.0 / (2.0 - alpha)
+    np.copyto(base, alpha, where=alpha <= 1.0)
+    spread = _root(base, eta + 1.0)
     spread *= gap
     spread += total
     spread *= 0.5
-    np.maximum(spread, low, out=spread)
-    np.minimum(spread, high, out=spread)
-    np.copyto(spread, first, where=~applied)
-    return spread
+    np.maximum(spread, least, out=spread)
+    np.minimum(spread, largest, out=spread)
+    flat[where] = spread
+    return child
 
 
 def polynomial_mutation(

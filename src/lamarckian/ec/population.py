@@ -318,14 +318,14 @@ class Batch:
         )
 
 
-def repeated_rows(hashes: list[int], known: set[int]) -> list[int]:
-    """Return the rows whose hash is known or stands in an earlier row."""
-    if known.isdisjoint(hashes) and len(set(hashes)) == len(hashes):
+def repeated_rows(hashes: list[int], known: Sequence[set[int]]) -> list[int]:
+    """Return the rows whose hash is in a set of ``known`` or stands in an earlier row."""
+    if len(set(hashes)) == len(hashes) and all(each.isdisjoint(hashes) for each in known):
         return []
     seen: set[int] = set()
     rows = []
     for row, code in enumerate(hashes):
-        if code in known or code in seen:
+        if code in seen or any(code in each for each in known):
             rows.append(row)
         seen.add(code)
     return rows

@@ -236,7 +236,7 @@ def _count(
     row.returns[ended] = 0
     row.lengths[ended] = 0
     for array in row.memory.values():
-        array[ended] = 0
+        array[ended | ~alive] = 0
 
 
 def _evaluate_matches(

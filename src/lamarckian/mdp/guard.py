@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import numpy as np
@@ -59,7 +60,7 @@ def guard(trajectory: Trajectory, *, game: str, on_bad_data: OnBadData = "fail")
 
 
 def _bad(array: Array, batch_axes: int) -> Array:
-    flat = array.reshape(*array.shape[:batch_axes], -1)
+    flat = array.reshape(*array.shape[:batch_axes], math.prod(array.shape[batch_axes:]))
     # One number per row first: a sum is finite if all its terms are, and costs no boolean array.
     with np.errstate(all="ignore"):
         suspicious = ~np.isfinite(flat.sum(axis=-1))

@@ -146,6 +146,7 @@ class BatchCollector:
         finals: dict[str, list[tuple[int, NDArray[np.int64], Observation, Arrays]]] = {
             name: [] for name in self._groups
         }
+        remembering = [role for role, opponents in self._opponents.items() if opponents.memory]
         clock = time.perf_counter
         game_seconds = policy_seconds = 0.0
         for t in range(length):
@@ -159,13 +160,13 @@ class BatchCollector:
             for group in self._groups.values():
                 self._decide(group, t, actions)
             policy_seconds -= mark - (mark := clock())
+            before = {role: self.game.alive(role).copy() for role in remembering}
             steps = self.game.step(actions)
             for name, group in self._groups.items():
                 self._absorb(group, t, steps, finals[name])
-            for role, opponents in self._opponents.items():
-                if opponents.memory:
-                    step = steps[role]
-                    opponents.forget(step.terminated | step.truncated | ~self.game.alive(role))
+            for role, alive in before.items():
+                ended = steps[role].terminated | steps[role].truncated
+                self._opponents[role].forget(ended | ~alive)
             game_seconds += clock() - mark
         mark = clock()
         result = {name: self._finish(group, finals[name]) for name, group in self._groups.items()}

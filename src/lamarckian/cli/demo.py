@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lamarckian.cli import output
-from lamarckian.cli.train import recorders
+from lamarckian.cli.train import add_recorders, recorders
 
 SECONDS = 70.0
 """Training time; reading the package, evaluations and the report take the rest of about 90 seconds."""
@@ -27,6 +27,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("--run", type=Path, help="run folder (default: runs/pong-N)")
     parser.add_argument("--seconds", type=float, default=SECONDS, help="training time")
     parser.add_argument("--seed", type=int, default=0, help="seed of the run")
+    add_recorders(parser)
     output.add_options(parser)
     return parser
 

@@ -9,7 +9,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {}
+_PONG: dict[str, Any] = {
+    "algorithm.learning_rate": 5e-3,
+    "algorithm.learning_rate_schedule": "linear",
+    "algorithm.num_games": 64,
+    "algorithm.fragment_length": 128,
+    "algorithm.minibatch_size": 2048,
+    "algorithm.num_epochs": 4,
+    "algorithm.entropy_weight": 0.003,
+    "algorithm.normalise_observations": True,
+    "algorithm.normalise_values": "running",
+    "algorithm.network.hidden": [64, 64],
+    "algorithm.network.critic_hidden": [64],
+}
+
+PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
+    ("ppo", "pong"): _PONG,
+}
 
 
 def preset(algorithm: str, game: str) -> dict[str, Any]:

@@ -143,6 +143,16 @@ def test_everything_failing_never_stops_the_search() -> None:
     assert (search.failures, search.individuals(), search.front()) == (36, [], [])
 
 
+def test_the_best_is_known_before_selection() -> None:
+    search = nsga2(population=12)
+    asked = evaluate(search.ask(5))
+    search.tell(asked)
+    assert search.generation == 0
+    lowest = min(asked, key=lambda each: each.outcome.objectives[0] if each.outcome else 0.0)
+    assert search.best("first").id == lowest.id
+    assert lowest.id in {each.id for each in search.front()}
+
+
 def test_written_back_weights_belong_to_the_individual_and_are_inherited_as_they_are() -> None:
     search = nsga2(variation={"blob_crossover": "fitter", "blob_deviation": 0.0})
     asked = evaluate(search.ask(12))

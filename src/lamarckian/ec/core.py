@@ -155,8 +155,7 @@ class EC(ABC):
 
         Parts written back by an outcome replace those of the individual. An outcome that
         contradicts the encoding counts as failed. Individuals that had been told before are ignored
-        and counted.
-        Raises EvaluatorError for an individual without an outcome.
+        and counted. Raises EvaluatorError for an individual without an outcome.
         """
         fresh: dict[int, tuple[Individual, Outcome, Decision]] = {}
         for individual in individuals:
@@ -178,7 +177,10 @@ class EC(ABC):
             genes,
         )
         batch.generation = np.array([each.origin.generation for each, _, _ in told], np.int64)
-        batch.outcomes = [replace(outcome, decision=None) for _, outcome, _ in told]
+        batch.outcomes = [
+            outcome if outcome.decision is None else replace(outcome, decision=None)
+            for _, outcome, _ in told
+        ]
         num_objectives = len(self.encoding.objectives)
         num_constraints = len(self.encoding.constraints)
         num_descriptors = len(self.encoding.descriptors)
@@ -292,11 +294,11 @@ class EC(ABC):
         return self._views(self.population)
 
     def front(self) -> list[Individual]:
-        """Return the non-dominated feasible individuals of the population.
+        """Return the non-dominated feasible individuals of the population and of new arrivals.
 
         With one objective that is the best one. While nothing is feasible, the least violating.
         """
-        population = self.population
+        population = self._known()
         if not len(population):
             return []
         if population.costs.shape[1] == 1:
@@ -311,10 +313,14 @@ class EC(ABC):
         """
         names = [each.name for each in self.encoding.objectives]
         column = 0 if objective is None else names.index(objective)
-        if not len(self.population):
+        population = self._known()
+        if not len(population):
             raise EvaluatorError(f"{self.name}: no usable outcome was told yet")
-        order = np.lexsort((self.population.costs[:, column], self.population.violation))
-        return self._views(self.population.take(order[:1]))[0]
+        order = np.lexsort((population.costs[:, column], population.violation))
+        return self._views(population.take(order[:1]))[0]
+
+    def _known(self) -> Batch:
+        return self.with_usable(self._arrivals) if len(self._arrivals) else self.population
 
     # State.
 

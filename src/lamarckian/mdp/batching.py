@@ -27,6 +27,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from lamarckian.errors import GameError
+from lamarckian.mdp.garbage import rare_garbage_collection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 Ended = Callable[[BaseException | None], None]
@@ -324,12 +325,13 @@ class Scheduler:
             self._loop = asyncio.new_event_loop()
             _DRIVERS[self._loop] = self
         loop = self._loop
-        if _in_running_loop():
-            if self._thread is None:
-                self._thread = ThreadPoolExecutor(1, thread_name_prefix="lamarckian-players")
-            self._thread.submit(loop.run_until_complete, self._drive(until)).result()
-        else:
-            loop.run_until_complete(self._drive(until))
+        with rare_garbage_collection():
+            if _in_running_loop():
+                if self._thread is None:
+                    self._thread = ThreadPoolExecutor(1, thread_name_prefix="lamarckian-players")
+                self._thread.submit(loop.run_until_complete, self._drive(until)).result()
+            else:
+                loop.run_until_complete(self._drive(until))
 
     def close(self) -> None:
         """Cancel what still runs and close the loop. Safe to call twice."""

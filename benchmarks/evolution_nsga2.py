@@ -5,7 +5,7 @@
 Needs pymoo 0.6, pygmo 2 and SciPy. Each library runs its own NSGA-II on its own implementation of
 the problem: population 100, 25,000 evaluations. Runs of the three alternate, so that a busy machine
 slows all alike. Hypervolume reference points and true fronts are those of ``lamarckian.problems``.
-The result file is updated problem by problem.
+The result file is updated after every seed, and a later call goes on where an earlier one stopped.
 """
 
 from __future__ import annotations
@@ -65,41 +65,44 @@ def run_pygmo(name: str, problem: Any, seed: int) -> tuple[float, np.ndarray]:
     return time.process_time() - start, population.get_f()
 
 
-def measure(name: str, num_seeds: int, num_pygmo: int) -> dict[str, Any]:
+def measure(
+    name: str, seed: int, with_pygmo: bool, runs: dict[str, dict[str, list[float]]]
+) -> None:
+    """Run one seed of one problem and append what it gave to ``runs``."""
     problem: Any = problems.make(name)
     reference = indicators.reference_point(problem.describe())
     front = problem.true_front(1000)
-    runs: dict[str, dict[str, list[float]]] = {
-        who: {"seconds": [], "hypervolume": [], "igd": []} for who in ("ours", "pymoo", "pygmo")
-    }
-    for seed in range(num_seeds):
-        measured = {"ours": run_ours(problem, seed), "pymoo": run_pymoo(name, problem, seed)}
-        if seed < num_pygmo:
-            measured["pygmo"] = run_pygmo(name, problem, seed + 1)
-        for who, (seconds, costs) in measured.items():
-            runs[who]["seconds"].append(seconds)
-            runs[who]["hypervolume"].append(indicators.hypervolume(costs, reference))
-            runs[who]["igd"].append(indicators.igd(costs, front))
+    measured = {"ours": run_ours(problem, seed), "pymoo": run_pymoo(name, problem, seed)}
+    if with_pygmo:
+        measured["pygmo"] = run_pygmo(name, problem, seed + 1)
+    for who, (seconds, costs) in measured.items():
+        found = {
+            "seconds": seconds,
+            "hypervolume": indicators.hypervolume(costs, reference),
+            "igd": indicators.igd(costs, front),
+        }
+        for what, value in found.items():
+            runs.setdefault(who, {}).setdefault(what, []).append(float(f"{value:.6g}"))
+
+
+def report(runs: dict[str, dict[str, list[float]]]) -> dict[str, Any]:
+    """Return medians, ratios of time and rank-sum tests of the runs so far, and the runs."""
     medians = {
         who: {what: float(np.median(values)) for what, values in numbers.items()}
         for who, numbers in runs.items()
     }
-    report: dict[str, Any] = {
-        "seeds": num_seeds,
-        "medians": medians,
-        "times_faster_than_pymoo": medians["pymoo"]["seconds"] / medians["ours"]["seconds"],
-        "times_faster_than_pygmo": medians["pygmo"]["seconds"] / medians["ours"]["seconds"],
-        "runs": {
-            who: {what: [float(f"{v:.6g}") for v in values] for what, values in numbers.items()}
-            for who, numbers in runs.items()
-        },
-    }
+    result: dict[str, Any] = {"seeds": len(runs["ours"]["seconds"]), "medians": medians}
+    for peer in ("pymoo", "pygmo"):
+        if peer in medians:
+            ratio = medians[peer]["seconds"] / medians["ours"]["seconds"]
+            result[f"times_faster_than_{peer}"] = ratio
     for what, sign in (("hypervolume", 1.0), ("igd", -1.0)):
         ours, theirs = np.array(runs["ours"][what]), np.array(runs["pymoo"][what])
         statistic, p = ranksums(sign * ours, sign * theirs)
         worse = bool(p < 0.05 and statistic < 0)
-        report[f"{what}_rank_sum"] = {"p": float(p), "significantly_worse": worse}
-    return report
+        result[f"{what}_rank_sum"] = {"p": float(p), "significantly_worse": worse}
+    result["runs"] = runs
+    return result
 
 
 def main() -> None:
@@ -107,17 +110,25 @@ def main() -> None:
     parser.add_argument("--problems", default=ALL)
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--pygmo-seeds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after so long")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    for name in options.problems.split(","):
-        report = measure(name, options.seeds, options.pygmo_seeds)
-        results = json.loads(options.out.read_text()) if options.out.exists() else {}
-        results["machine"] = machine_facts("numpy", "moocore", "pymoo", "pygmo")
-        results["settings"] = {"population": POPULATION, "evaluations": EVALUATIONS}
-        results.setdefault("problems", {})[name] = report
-        options.out.write_text(json.dumps(results, indent=1) + "\n")
-        shown = {key: value for key, value in report.items() if key != "runs"}
-        print(name, json.dumps(shown), flush=True)
+    start = time.monotonic()
+    results = json.loads(options.out.read_text()) if options.out.exists() else {}
+    results["settings"] = {"population": POPULATION, "evaluations": EVALUATIONS}
+    for seed in range(options.seeds):
+        for name in options.problems.split(","):
+            runs = results.setdefault("problems", {}).get(name, {}).get("runs", {})
+            if len(runs.get("ours", {}).get("seconds", [])) > seed:
+                continue
+            if time.monotonic() - start > options.seconds:
+                return
+            measure(name, seed, seed < options.pygmo_seeds, runs)
+            results["problems"][name] = report(runs)
+            results["machine"] = machine_facts("numpy", "moocore", "pymoo", "pygmo")
+            options.out.write_text(json.dumps(results, indent=1) + "\n")
+            latest = {who: numbers["seconds"][-1] for who, numbers in runs.items()}
+            print(name, seed, json.dumps(latest), flush=True)
 
 
 if __name__ == "__main__":

@@ -135,6 +135,7 @@ METRICS: dict[str, Metric] = _catalogue(
         # Evolution.
         ("generation", "generations selected", "generations", ""),
         ("evaluations", "candidates evaluated", "evaluations", ""),
+        ("evaluations_per_second", "candidates evaluated per second", "1/s", "falls"),
         ("failed_evaluations", "candidates that failed or gave NaN", "evaluations", "> 10 %"),
         ("hypervolume", "volume dominated by the front, to the stated reference", "", "falls"),
         ("front_size", "individuals nobody dominates", "individuals", ""),

@@ -40,6 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evolve": ("evolve", "search with evolution, training each candidate"),
     "front": ("front", "list the best individuals of an evolution"),
     "lineage": ("lineage", "show where an individual comes from"),
+    "search-spaces": ("search_spaces", "list what evolves in each problem and game"),
     "view": ("view", "watch runs in the browser"),
     "report": ("report", "write a run as one HTML page"),
     "export": ("export", "write a policy for use in a game (ONNX)"),

@@ -36,7 +36,13 @@ _PANEL: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     ("data", ("staleness_mean", "staleness_p95", "dropped_samples")),
-    ("evolution", ("generation", "evaluations", "failed_evaluations", "front_size", "hypervolume")),
+    (
+        "evolution",
+        (
+            "generation", "evaluations", "failed_evaluations", "front_size", "hypervolume",
+            "best_objective", "median_objective", "evaluations_per_second",
+        ),
+    ),
     (
         "trouble",
         (
@@ -61,6 +67,7 @@ class Status:
     target_frames: int | None
     begun: float
     first_frames: int = 0
+    unit: str = "frames"
     frames: int = 0
     iteration: int = 0
     episodes: int = 0
@@ -82,6 +89,8 @@ class Status:
             return  # the means of an update cover more episodes than one batch of them
         elif event == "individual_told":
             self.metrics["evaluations"] = self.metrics.get("evaluations", 0.0) + 1
+            if self.unit == "evaluations":
+                self.frames = int(self.metrics["evaluations"])
             if fields.get("status") != "ok":
                 failed = self.metrics.get("failed_evaluations", 0.0)
                 self.metrics["failed_evaluations"] = failed + 1
@@ -93,6 +102,8 @@ class Status:
                 value = fields.get(name)
                 if isinstance(value, int):
                     self.metrics[name] = float(value)
+                    if name == self.unit:
+                        self.frames = value
         elif event == "evaluation":
             score = fields.get("score")
             self.score = float(score) if isinstance(score, (int, float)) else self.score
@@ -132,14 +143,14 @@ def line(status: Status, now: float) -> str:
     parts = []
     if status.target_frames:
         share = min(1.0, status.frames / status.target_frames)
-        parts.append(f"{share:4.0%}  {status.frames:,}/{status.target_frames:,} frames")
+        parts.append(f"{share:4.0%}  {status.frames:,}/{status.target_frames:,} {status.unit}")
     elif status.frames:
-        parts.append(f"{status.frames:,} frames")
+        parts.append(f"{status.frames:,} {status.unit}")
     parts.append(duration(now - status.begun))
     parts += play(status)
     speed = status.frames_per_second(now)
     if speed > 0:
-        parts.append(f"{speed:,.0f} frames/s")
+        parts.append(f"{speed:,.{0 if speed >= 10 else 2}f} {status.unit}/s")
     parts += [f"staleness {value:.1f}" for _, value in status.of("staleness_mean") if value > 0]
     parts += [f"{name} not finite" for name in sorted(status.not_finite)]
     left = status.seconds_left(now)
@@ -151,9 +162,15 @@ def line(status: Status, now: float) -> str:
 def play(status: Status) -> list[str]:
     """Return what is known of the play or the search; never a score that does not exist yet."""
     if "evaluations" in status.metrics:
-        names = ("generation", "evaluations", "failed_evaluations", "front_size", "hypervolume")
+        names = ["generation", "failed_evaluations", "hypervolume"]  # what has none is left out
+        one = "best_objective" in status.metrics and "hypervolume" not in status.metrics
+        names += ["best_objective" if one else "front_size"]
+        if status.unit != "evaluations":
+            names.insert(1, "evaluations")  # the line begins with them otherwise
         found = [(name, status.metrics.get(name)) for name in names]
-        return [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in found if value]
+        shown = [f"{name.replace('_', ' ')} {value:,.4g}" for name, value in found if value]
+        idle = status.metrics.get("share_idle", 0.0)
+        return [*shown, f"idle {idle:.0%}"] if idle >= 0.005 else shown
     if status.episodes == 0:
         text = "0 episodes finished"
         if status.of("current_length"):
@@ -186,8 +203,9 @@ def duration(seconds: float) -> str:
 class ConsoleRecorder:
     """Shows a run while it goes on (see the module for what is shown when).
 
-    ``first_frames`` is where a resumed run begins, ``target_frames`` where it ends. ``live`` None
-    means: if ``stream`` is a terminal. ``clock`` is a monotonic clock in seconds.
+    ``first_frames`` is where a resumed run begins, ``target_frames`` where it ends; with ``unit``
+    ``evaluations`` both count those. ``live`` None means: if ``stream`` is a terminal. ``clock`` is
+    a monotonic clock in seconds.
     """
 
     def __init__(
@@ -196,6 +214,7 @@ class ConsoleRecorder:
         title: str = "",
         target_frames: int | None = None,
         first_frames: int = 0,
+        unit: str = "frames",
         verbosity: int = NORMAL,
         stream: TextIO | None = None,
         live: bool | None = None,
@@ -206,7 +225,7 @@ class ConsoleRecorder:
         self._verbosity = verbosity
         self._title = title
         self._clock = clock
-        self._status = Status(target_frames, clock(), first_frames)
+        self._status = Status(target_frames, clock(), first_frames, unit)
         self._next_line = -math.inf
         self._notices: dict[str, int] = {}
         self._live: Live | None = None
@@ -277,8 +296,9 @@ class ConsoleRecorder:
         now = self._clock()
         reason = fields.get("reason")
         why = f" ({reason})" if reason else ""
+        done = f"{self._status.frames:,} {self._status.unit}"
         parts = [
-            f"{event}{why}: {self._status.frames:,} frames in {duration(now - self._status.begun)}",
+            f"{event}{why}: {done} in {duration(now - self._status.begun)}",
             # A run resumed at its end has no update of its own to tell of.
             *(play(self._status) if self._status.metrics else ()),
             *self._take_notices(),

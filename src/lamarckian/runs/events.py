@@ -174,18 +174,30 @@ class Finished(
 class IndividualProposed(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="individual_proposed"
 ):
-    """The search asked for a candidate to be evaluated."""
+    """The search asked for a candidate to be evaluated.
+
+    ``call`` numbers the calls of ``ask``, ``requested`` is how many were asked for by that call:
+    with them the search can be made to propose the same again. ``origin`` names the operators,
+    joined by ``+``.
+    """
 
     id: str
     parents: list[str] = []
     origin: str = ""
     generation: int = 0
+    call: int = 0
+    requested: int = 0
 
 
 class IndividualTold(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="individual_told"
 ):
-    """A candidate came back; a failed one has no objectives and says why."""
+    """A candidate came back; a failed one has no objectives and says why.
+
+    ``decision`` are its parts without network weights, as they are after the evaluation;
+    ``weights`` is the hash of the blob with the weights; ``written`` names the parts the
+    evaluation wrote back. ``metrics`` are the statistics of the outcome.
+    """
 
     id: str
     objectives: list[float | None] = []
@@ -194,6 +206,38 @@ class IndividualTold(
     seconds: float = 0.0
     weights: str = ""
     metrics: Metrics = {}
+    constraints: list[float | None] = []
+    descriptors: list[float | None] = []
+    decision: dict[str, Any] = {}
+    written: list[str] = []
+    attempts: int = 1
+
+
+class GroupTold(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="group_told"
+):
+    """Candidates evaluated as one computation came back; one ``individual_told`` each follows.
+
+    It is one event so that a kill cannot part them: ``told`` holds the fields of all.
+    """
+
+    told: list[dict[str, Any]]
+
+
+class BatchTold(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="batch_told"
+):
+    """A generation of a numeric problem was evaluated as arrays: ids ``first`` and ``count`` - 1 more.
+
+    Rows are in the order of ids; null is "not a number" and means a failed evaluation.
+    """
+
+    first: int
+    count: int
+    objectives: list[list[float | None]]
+    constraints: list[list[float | None]] = []
+    descriptors: list[list[float | None]] = []
+    seconds: float = 0.0
 
 
 class Generation(
@@ -227,6 +271,8 @@ Event = (
     | Finished
     | IndividualProposed
     | IndividualTold
+    | GroupTold
+    | BatchTold
     | Generation
 )
 
@@ -234,8 +280,8 @@ EVENTS: dict[str, type[msgspec.Struct]] = {
     str(kind.__struct_config__.tag): kind for kind in get_args(Event)
 }
 
-# After these a power cut must not take the event back: something else on disk relies on it, or it
-# is too dear to lose. The others are safe from a killed process, not from a power cut.
+# After these a power cut must not take the event back: something else on disk relies on it. The others
+# are safe from a killed process, not from a power cut; an evolution syncs its own every second.
 SYNCED = frozenset(
     {
         "run_started",
@@ -244,7 +290,5 @@ SYNCED = frozenset(
         "resumed",
         "stopped",
         "finished",
-        "individual_told",
-        "generation",
     }
 )

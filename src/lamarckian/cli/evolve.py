@@ -1,0 +1,146 @@
+"""``lamarckian evolve``: search with evolution."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from lamarckian import config
+from lamarckian.cli import output
+from lamarckian.errors import ConfigError
+
+SETTINGS = True
+
+
+def add(subparsers: Any) -> argparse.ArgumentParser:
+    """Add the parser of this command."""
+    parser: argparse.ArgumentParser = subparsers.add_parser(
+        "evolve",
+        help="search with evolution, training each candidate",
+        description="Evolve a numeric problem (zdt1), the players of a game (cartpole) or your own "
+        "evaluator (my_module:MyProblem). Everything is kept in a run folder; --ec NAME chooses "
+        "the search, --ec.KEY its settings.",
+    )
+    parser.add_argument("problem", nargs="?", help="see 'lamarckian search-spaces'")
+    parser.add_argument("--config", type=Path, help="YAML file with settings; options win over it")
+    parser.add_argument("--run", type=Path, help="run folder (default: runs/PROBLEM-N)")
+    parser.add_argument(
+        "--workers", type=int, help="worker processes; implies --placement processes"
+    )
+    add_recorders(parser)
+    output.add_options(parser)
+    return parser
+
+
+def add_recorders(parser: argparse.ArgumentParser) -> None:
+    """Add the options that choose where numbers go besides the journal."""
+    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard curves too")
+    parser.add_argument("--wandb", action="store_true", help="send curves to Weights & Biases too")
+
+
+def run(namespace: argparse.Namespace, extra: list[str]) -> int:
+    """Evolve; exit code 0, or 130 if it was interrupted (the run can be resumed)."""
+    from lamarckian.runs.evolution import evolve
+
+    settings = settings_from(namespace, extra)
+    namespace.run_folder = namespace.run
+    result = evolve(
+        settings,
+        namespace.run,
+        recorders=lambda run: recorders(namespace, run, settings),
+        command=sys.argv[1:],
+    )
+    return report(namespace, result)
+
+
+def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
+    """Merge defaults, config file and options, in this order. Raises ConfigError."""
+    from lamarckian.evorl.problems import kind_of
+    from lamarckian.runs.evolution import EvolutionRun
+
+    file: dict[str, Any] = {}
+    if namespace.config is not None:
+        try:
+            text = namespace.config.read_text(encoding="utf-8")
+        except OSError as error:
+            raise ConfigError(f"{namespace.config}: cannot read it: {error.strerror}") from None
+        file = dict(config.parse_yaml(text) or {})
+    given: dict[str, Any] = config.overrides(extra)
+    problem = namespace.problem or given.pop("problem", None) or file.get("problem")
+    if not problem:
+        raise ConfigError(
+            "evolve: what? e.g. 'lamarckian evolve zdt1' or 'lamarckian evolve cartpole'; "
+            "see 'lamarckian search-spaces'"
+        )
+    given["problem"] = str(problem)
+    if namespace.workers is not None:
+        given |= {"num_workers": namespace.workers, "placement": "processes"}
+    if "generations" in given and not {"evaluations"} & {*given, *file}:
+        given["evaluations"] = 0
+    kind: type[Any] = EvolutionRun
+    if kind_of(str(problem)) == "game":
+        from lamarckian.runs.game_evolution import GameEvolutionRun
+
+        kind = GameEvolutionRun
+    if "ec" not in given and "ec" not in file:
+        given["ec"] = _default_search(kind, file, given)
+    record = config.build(kind, {"problem": str(problem)})
+    if file:
+        record = config.apply(record, file)
+    return config.apply(record, given)
+
+
+def _default_search(kind: type[Any], file: dict[str, Any], given: dict[str, Any]) -> str:
+    from lamarckian.evorl.problems import make_evaluator
+    from lamarckian.evorl.searches import default_search
+
+    others = {key: value for key, value in given.items() if not key.startswith("ec.")}
+    record = config.apply(config.build(kind, {"problem": given["problem"]}), file)
+    record = config.apply(record, others)
+    evaluator = make_evaluator(record.problem, record.options, record.training())
+    return default_search(evaluator.describe())
+
+
+def recorders(namespace: argparse.Namespace, run: Any, settings: Any) -> list[Any]:
+    """Build the recorders the options ask for."""
+    from lamarckian.runs.display import ConsoleRecorder
+    from lamarckian.runs.recorders import TensorBoardRecorder, WandbRecorder
+
+    chosen: list[Any] = [
+        ConsoleRecorder(
+            title=f"{settings.problem} · {run.name}",
+            target_frames=settings.evaluations or None,
+            unit="evaluations",
+            verbosity=output.verbosity(namespace),
+        )
+    ]
+    if namespace.tensorboard:
+        chosen.append(TensorBoardRecorder(run.path / "tensorboard"))
+    if namespace.wandb:
+        chosen.append(WandbRecorder(run.path / "wandb", name=run.name, settings=run.settings()))
+    return chosen
+
+
+def report(namespace: argparse.Namespace, result: Any) -> int:
+    """Print what came out; 130 for an interrupted run."""
+    lines = [
+        f"run: {result.run}",
+        f"{result.evaluations:,} evaluations in {result.seconds:.2f} s "
+        f"({result.evaluations_per_second:,.0f}/s), {result.generations:,} selections, "
+        f"{result.failures:,} failed",
+    ]
+    if result.indicators:
+        lines.append(
+            f"front of {result.front_size}: "
+            + ", ".join(f"{name} {value:.5g}" for name, value in result.indicators.items())
+        )
+    elif result.best:
+        best = result.best[0]
+        values = ", ".join(f"{name} {value:.6g}" for name, value in best["objectives"].items())
+        lines.append(f"front of {result.front_size}; individual {best['id']}: {values}")
+    if not result.finished:
+        lines.append(f"stopped by {result.reason}; go on with: lamarckian resume {result.run}")
+    output.emit(namespace, result.to_json(), "\n".join(lines))
+    return 0 if result.finished else 130

@@ -90,7 +90,7 @@ def test_a_writer_is_strict_and_a_reader_is_lenient(tmp_path: Path) -> None:
 
 
 def test_every_event_round_trips(tmp_path: Path) -> None:
-    sample = {"int": 3, "str": "ü", "dict": {"a": 1.0}}
+    sample = {"int": 3, "str": "ü", "dict": {"a": 1.0}, "list": []}
     journal = Journal(tmp_path)
     sent = []
     for kind in events.EVENTS.values():

@@ -144,7 +144,7 @@ def waves(num: int) -> WaveCollector:
     return WaveCollector(
         Walk,
         Seating({"walker": LinearPolicy()}, {"walker": "walker"}),
-        CollectorSettings(num, LENGTH, (0.99,), seed=1),
+        CollectorSettings(num, LENGTH, lambda role: (0.99,), seed=1),
     )
 
 

@@ -46,7 +46,9 @@ class Counting:
 def collect(game, length):
     policy = Counting(game.roles["player"])
     seating = Seating({"player": policy}, {"player": "player"})
-    settings = CollectorSettings(game.num_games, length, (0.9,), 0, chunk_length=length)
+    settings = CollectorSettings(
+        game.num_games, length, lambda role: (0.9,), 0, chunk_length=length
+    )
     collector = BatchCollector(game, seating, settings)
     return collector, collector.collect()["player"]
 

@@ -207,7 +207,7 @@ def seating(*roles: str, critic=0.0, counting=False, learn=None, role=ROLE) -> S
 
 
 def settings(num_games=1, length=4, discount=0.9, seed=3, chunk=0) -> CollectorSettings:
-    return CollectorSettings(num_games, length, (discount,), seed, chunk)
+    return CollectorSettings(num_games, length, lambda role: (discount,), seed, chunk)
 
 
 @direct

@@ -262,7 +262,7 @@ def test_sequences_with_a_memory_train(memory: str) -> None:
     collector = BatchCollector(
         game,
         Seating({"player": policy}, {"player": "player"}),
-        CollectorSettings(4, 64, (0.99,), 0, chunk_length=8),
+        CollectorSettings(4, 64, lambda role: (0.99,), 0, chunk_length=8),
     )
     trajectory = collector.collect()["player"]
     assert trajectory.terminated.any()

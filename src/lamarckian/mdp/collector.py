@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -83,29 +83,32 @@ class Collector(Protocol):
 class CollectorSettings:
     """The rectangle and its surroundings.
 
-    ``fragment_length`` T; ``discounts`` per reward head, used where one recorded decision spans several
+    ``fragment_length`` T; ``discounts`` gives one per reward head of a role, used where one recorded decision spans several
     acts; ``chunk_length`` decisions between stored memories of recurrent policies (0: no memory).
     """
 
     num_games: int
     fragment_length: int
-    discounts: tuple[float, ...]
+    discounts: Callable[[Role], tuple[float, ...]]
     seed: int
     chunk_length: int = 0
 
 
-def group_roles(roles: Mapping[str, Role], learn: Sequence[str]) -> dict[str, str]:
-    """Put the roles of ``learn`` that have equal spaces into one group, named after the first."""
+def group_roles(
+    roles: Mapping[str, Role], learn: Sequence[str], *, share: bool = True
+) -> dict[str, str]:
+    """Put the roles of ``learn`` that have equal spaces into one group, named after the first.
+
+    ``share`` False gives each role a group of its own. Raises ConfigError for a role the game lacks.
+    """
     groups: dict[str, str] = {}
     for role in learn:
         if role not in roles:
             raise ConfigError(
                 f"learn: the game has no role {role!r}{nearest(role, roles)}; roles: {', '.join(roles)}"
             )
-        groups[role] = next(
-            (group for other, group in groups.items() if roles[other].same_spaces(roles[role])),
-            role,
-        )
+        alike = [group for other, group in groups.items() if roles[other].same_spaces(roles[role])]
+        groups[role] = alike[0] if share and alike else role
     return groups
 
 

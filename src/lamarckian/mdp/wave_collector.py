@@ -71,7 +71,7 @@ class WaveCollector:
             store = FragmentStore(
                 policy.role,
                 settings.fragment_length,
-                settings.discounts,
+                settings.discounts(policy.role),
                 num_columns=self._targets[name] * 6 + 8,
                 memory=policy.memory,
                 chunk_length=settings.chunk_length if policy.memory else 0,

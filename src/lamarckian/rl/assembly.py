@@ -6,6 +6,7 @@ one description gives the same players everywhere.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -32,8 +33,11 @@ from lamarckian.mdp.guard import OnBadData
 from lamarckian.mdp.policy import Policy
 from lamarckian.mdp.vectorised import BatchCollector
 from lamarckian.mdp.wave_collector import WaveCollector
+from lamarckian.rl.planning import Device, batch_bytes, check_memory, choose_device
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.rl.ppo import PPO
+
+_log = logging.getLogger("lamarckian.rl")
 
 EVALUATION_GAMES = 32
 """Matches side by side in an evaluation; part of what makes equal seeds give equal lives."""
@@ -58,6 +62,13 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         tuple[str, ...],
         Meta(description="Roles that are trained; empty: the first if there is a bot, else all."),
     ] = ()
+    share_policies: Annotated[
+        bool,
+        Meta(description="Roles with equal spaces share one policy; false: one for each role."),
+    ] = True
+    device: Annotated[
+        Device, Meta(description="Where the learner computes; auto says what it chose and why.")
+    ] = "auto"
     opponent: Annotated[
         str,
         Meta(
@@ -109,11 +120,10 @@ class Assembly:
     def make_collector(self, num_games: int, seed: int) -> Collector:
         """Build a collector that plays ``num_games`` matches with the policies of this assembly."""
         algorithm = self.training.algorithm
-        first = self.roles[next(iter(self.seating.learners))]
         settings = CollectorSettings(
             num_games=num_games,
             fragment_length=algorithm.fragment_length,
-            discounts=algorithm.per_head("discount", first.num_rewards),
+            discounts=lambda role: algorithm.per_head("discount", role.num_rewards),
             seed=seed,
             chunk_length=algorithm.chunk_length,
         )
@@ -133,10 +143,18 @@ def assemble(training: Training) -> Assembly:
     game = made if isinstance(made, BatchGame) else made[0]
     roles, bots = game.roles, game.bots
     game.close()
-    learners = group_roles(roles, choose_learners(training, roles, bots))
+    learners = group_roles(
+        roles, choose_learners(training, roles, bots), share=training.share_policies
+    )
     algorithm = training.algorithm
+    trained = {role: roles[role] for role in learners}
+    check_memory(batch_bytes(trained, algorithm.num_games, algorithm.fragment_length))
+    device, why = choose_device(training.device, trained)
+    _log.info("learner on %s: %s", device, why)
     policies = {
-        group: algorithm.make_policy(roles[group], seeding.derive(training.seed, "policy", group))
+        group: algorithm.make_policy(
+            roles[group], seeding.derive(training.seed, "policy", group)
+        ).to(device)
         for group in dict.fromkeys(learners.values())
     }
     seating = Seating(

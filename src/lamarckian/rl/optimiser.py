@@ -69,7 +69,7 @@ class GuardedAdam:
         arrays: Arrays = {}
         for name, parameter in self._named:
             for key, value in self._adam.state.get(parameter, {}).items():
-                arrays[f"{key}/{name}"] = value.detach().numpy().copy()
+                arrays[f"{key}/{name}"] = value.detach().cpu().numpy().copy()
         data = {
             "num_skipped": self.num_skipped,
             "in_a_row": self._in_a_row,
@@ -82,7 +82,8 @@ class GuardedAdam:
         self._adam.state.clear()
         for name, parameter in self._named:
             moments = {
-                key: torch.from_numpy(array.copy())
+                # To the parameter's own device: a state saved on another one must fit (EVO-07).
+                key: torch.from_numpy(array.copy()).to(parameter.device)
                 for full, array in arrays.items()
                 for key, _, rest in [full.partition("/")]
                 if rest == name

@@ -123,6 +123,11 @@ class TorchPolicy(nn.Module):
         }
 
     @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return self.network.policy_head.weight.device
+
+    @property
     def is_recurrent(self) -> bool:
         return bool(self._memory_names)
 
@@ -199,7 +204,7 @@ class TorchPolicy(nn.Module):
         """View ``array`` as a tensor of ``dtype`` beside the weights; copies only where it must."""
         if array.dtype != dtype or not array.flags.writeable or min(array.strides, default=0) < 0:
             array = np.array(array, dtype, order="C")
-        return torch.from_numpy(array).to(self.network.policy_head.weight.device)
+        return torch.from_numpy(array).to(self.device)
 
     def _denormalised(self, values: Tensor) -> Tensor:
         if self.value_normaliser is None:

@@ -240,7 +240,7 @@ class PPOLearner:
         returns = generalised_advantages(trajectory, self.discounts, self.gae_lambdas)
         self.policy.train()
         self.policy.update_value_statistics(
-            RawValues(torch.from_numpy(returns.targets[trajectory.valid]))
+            RawValues(torch.from_numpy(returns.targets[trajectory.valid]).to(self.policy.device))
         )
         batch = self._tensors(trajectory, returns.advantages @ self.reward_weights, returns.targets)
         totals = _Totals()
@@ -290,6 +290,7 @@ class PPOLearner:
         self, trajectory: Trajectory, advantages: NDArray[np.float32], targets: NDArray[np.float32]
     ) -> _Batch:
         length, lanes = trajectory.log_prob.shape
+        device = self.policy.device
         chunk = trajectory.chunk_length if trajectory.recurrent else 0
         if chunk and length % chunk:
             raise ConfigError(
@@ -304,7 +305,7 @@ class PPOLearner:
                 array = np.moveaxis(steps, 1, 0).reshape(chunk, -1, *rest)
             else:
                 array = array.reshape(length * lanes, *array.shape[2:])
-            return torch.from_numpy(np.ascontiguousarray(array))
+            return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
         def each(group: Arrays) -> dict[str, Tensor]:
             return {name: tensor(array) for name, array in group.items()}
@@ -322,7 +323,7 @@ class PPOLearner:
             tensor(trajectory.valid),
             tensor(trajectory.starts) if chunk else None,
             {
-                name: torch.from_numpy(array.reshape(-1, *array.shape[2:]))
+                name: torch.from_numpy(array.reshape(-1, *array.shape[2:])).to(device)
                 for name, array in trajectory.recurrent.items()
             }
             if chunk
@@ -339,7 +340,7 @@ class PPOLearner:
         if size >= num:
             yield batch
             return
-        order = torch.from_numpy(self._rng.permutation(num))
+        order = torch.from_numpy(self._rng.permutation(num)).to(batch.valid.device)
         # The last minibatch takes the remainder rather than making a tiny one with a noisy gradient.
         edges = [*range(0, num - size + 1, size), num]
         for first, last in itertools.pairwise(edges):

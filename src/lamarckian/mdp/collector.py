@@ -83,8 +83,9 @@ class Collector(Protocol):
 class CollectorSettings:
     """The rectangle and its surroundings.
 
-    ``fragment_length`` T; ``discounts`` gives one per reward head of a role, used where one recorded decision spans several
-    acts; ``chunk_length`` decisions between stored memories of recurrent policies (0: no memory).
+    ``fragment_length`` T; ``discounts`` gives a role's discount per reward head, used where one recorded
+    decision spans several acts; ``chunk_length`` decisions between stored memories of recurrent policies
+    (0: no memory).
     """
 
     num_games: int

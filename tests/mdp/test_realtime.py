@@ -9,7 +9,6 @@ import time
 import numpy as np
 import pytest
 from mdp_toys import ROLE, Duel, seating, settings
-from mdp_toys import view as see
 
 from lamarckian.errors import ConfigError
 from lamarckian.mdp.batching import Clock, Gate, Scheduler, direct

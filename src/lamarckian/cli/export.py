@@ -50,12 +50,15 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     if namespace.group is None and len(policies) > 1:
         raise ConfigError(f"--group: the run trains several policies: {', '.join(policies)}")
     document: dict[str, Any] = {"path": namespace.output, "group": group}
-    if namespace.format == "bundle":
-        save_bundle(policies[group], namespace.output)
-        text = f"wrote {namespace.output}"
-    else:
-        difference = export_onnx(policies[group], namespace.output)
-        document["largest_difference"] = difference
-        text = f"wrote {namespace.output}; differs from the policy by at most {difference:.1e}"
+    text = f"wrote {namespace.output}"
+    try:
+        if namespace.format == "bundle":
+            save_bundle(policies[group], namespace.output)
+        else:
+            difference = export_onnx(policies[group], namespace.output)
+            document["largest_difference"] = difference
+            text += f"; differs from the policy by at most {difference:.1e}"
+    except OSError as error:
+        raise ConfigError(f"-o {namespace.output}: cannot write it: {error.strerror}") from None
     output.emit(namespace, document, text)
     return 0

@@ -214,11 +214,14 @@ def _play(
 ) -> MatchRecord:
     from lamarckian.mdp import catalogue
     from lamarckian.mdp.batch_game import BatchGame
+    from lamarckian.mdp.guarded import GuardedGame
     from lamarckian.viewer.keyboard import DEFAULT_TICKS_PER_SECOND, TICKS_PER_SECOND, Keyboard
     from lamarckian.viewer.matches import Watch, play_match
     from lamarckian.viewer.terminal import Screen
 
     games = catalogue.make_game(table.game, 1, table.options)
+    if isinstance(games, BatchGame):
+        games = GuardedGame(games, table.game)
     game = games if isinstance(games, BatchGame) else games[0]
     stack.callback(game.close)
     drawn = person is not None or (

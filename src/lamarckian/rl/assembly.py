@@ -30,6 +30,7 @@ from lamarckian.mdp.collector import (
 from lamarckian.mdp.core import MDP, Bot, Role
 from lamarckian.mdp.evaluation import EvaluationResult, evaluate
 from lamarckian.mdp.guard import OnBadData
+from lamarckian.mdp.guarded import GuardedGame
 from lamarckian.mdp.policy import Policy
 from lamarckian.mdp.vectorised import BatchCollector
 from lamarckian.mdp.wave_collector import WaveCollector
@@ -92,7 +93,9 @@ class Assembly:
 
     def make_game(self, num_games: int) -> BatchGame | list[MDP]:
         """Build fresh matches of the training's game."""
-        return catalogue.make_game(self.training.game, num_games, self.training.game_options)
+        training = self.training
+        made = catalogue.make_game(training.game, num_games, training.game_options)
+        return GuardedGame(made, training.game) if isinstance(made, BatchGame) else made
 
     def use_threads(self, num_threads: int) -> int:
         """Give torch ``num_threads`` threads and return their number; 0 chooses.

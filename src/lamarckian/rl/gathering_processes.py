@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ import numpy as np
 
 from lamarckian.distributed.group import Group, Received, WorkerOptions
 from lamarckian.distributed.placement import placement
+from lamarckian.distributed.process import ThreadPlan, available_cores
 from lamarckian.errors import ConfigError, WorkerError
 from lamarckian.mdp.core import Arrays
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory, concatenate, from_arrays
@@ -17,6 +19,13 @@ from lamarckian.rl.assembly import Assembly, Training
 
 PATIENCE = 600.0
 """Seconds the learner waits for actors before it gives up and names them."""
+
+_log = logging.getLogger("lamarckian.actors")
+
+
+def _report(line: str) -> None:
+    """Say what befalls the workers; the plan of their threads only to who wants to know more."""
+    _log.log(logging.INFO if line.startswith("threads: ") else logging.WARNING, "%s", line)
 
 
 class _Tally:
@@ -54,6 +63,7 @@ class Processes:
         max_staleness: int,
         allow_oversubscription: bool,
     ) -> None:
+        ThreadPlan(num_actors, 1, available_cores()).check(allow_oversubscription)
         num_games = training.algorithm.num_games
         if num_games < num_actors:
             raise ConfigError(
@@ -98,7 +108,7 @@ class Processes:
             for share in shares
         ]
         self._group = placement("processes", self._options).start(
-            "lamarckian.rl.actor:actor", configs
+            "lamarckian.rl.actor:actor", configs, _report
         )
         self.publish()
 

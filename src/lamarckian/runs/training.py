@@ -6,33 +6,43 @@ recorded in the run's journal first; the console and other recorders hear the sa
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
-from msgspec import Meta
 
 from lamarckian import seeding
-from lamarckian.errors import ConfigError
+from lamarckian.distributed.process import available_cores
 from lamarckian.mdp.core import Arrays
 from lamarckian.mdp.evaluation import EvaluationResult, summarise
 from lamarckian.mdp.guard import guard
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 from lamarckian.metrics import Recorder
-from lamarckian.rl.assembly import Assembly, Training, assemble
+from lamarckian.rl.assembly import Assembly, assemble
 from lamarckian.rl.gathering import Gathering, InProcess
 from lamarckian.rl.gathering_processes import Processes
 from lamarckian.rl.policy import TorchPolicy
-from lamarckian.runs.checkpoint import Keep
+from lamarckian.rl.ppo import PPOLearner
 from lamarckian.runs.folder import Run
 from lamarckian.runs.interrupts import interrupts
 from lamarckian.runs.recorders import JournalRecorder, MultiRecorder
+from lamarckian.runs.training_settings import Evaluating, TrainingRun, check
+
+__all__ = [
+    "Evaluating",
+    "TrainingResult",
+    "TrainingRun",
+    "check",
+    "load_policies",
+    "load_policy",
+    "resume",
+    "train",
+]
 
 MakeRecorders = Callable[[Run], Sequence[Recorder]]
 """Builds what hears the run's events besides its journal."""
@@ -40,59 +50,8 @@ MakeRecorders = Callable[[Run], Sequence[Recorder]]
 RECENT_EPISODES = 100
 """Curves show means over so many of the latest episodes."""
 
-
-class Evaluating(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a policy is measured while it trains, on games of its own with fixed seeds."""
-
-    every: Annotated[
-        int, Meta(ge=0, description="Frames between evaluations; 0: only at the end.")
-    ] = 0
-    episodes: Annotated[int, Meta(ge=1, description="Episodes per evaluation.")] = 50
-    greedy: Annotated[
-        bool, Meta(description="Play the most likely action instead of drawing one.")
-    ] = True
-    stop_score: Annotated[
-        float | None,
-        Meta(description="End the run once an evaluation reaches this score; None: never."),
-    ] = None
-
-
-class TrainingRun(Training, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Settings of a training run: what is trained, where it runs, what is kept."""
-
-    placement: Annotated[
-        Literal["in-process", "processes"],
-        Meta(description="Where games are played: in the learner's process, or in actors."),
-    ] = "in-process"
-    num_actors: Annotated[
-        int, Meta(ge=0, description="Actor processes; 0: one per core. Only with processes.")
-    ] = 0
-    collection: Annotated[
-        Literal["synchronous", "asynchronous"],
-        Meta(description="asynchronous: actors go on playing while the learner trains."),
-    ] = "synchronous"
-    max_staleness: Annotated[
-        int, Meta(ge=1, description="Drop data older than so many versions. Only asynchronous.")
-    ] = 4
-    allow_oversubscription: Annotated[bool, Meta(description="Allow more actors than cores.")] = (
-        False
-    )
-    max_seconds: Annotated[
-        float, Meta(ge=0.0, description="End the run after so many seconds of training; 0: never.")
-    ] = 0.0
-    torch_threads: Annotated[
-        int,
-        Meta(
-            ge=0,
-            description="Threads of the learner; 0: all cores if it reads images, else one (small "
-            "layers lose more than they gain by threads).",
-        ),
-    ] = 0
-    checkpoint_every: Annotated[
-        int, Meta(ge=0, description="Iterations between checkpoints; 0: only at the end.")
-    ] = 20
-    keep: Annotated[Keep, Meta(description="Which checkpoints stay on disk.")] = Keep()
-    evaluation: Annotated[Evaluating, Meta(description="Measuring while training.")] = Evaluating()
+ENDLESS = 1000
+"""A game of which no episode has ended after so many decisions is not evaluated."""
 
 
 @dataclass(slots=True)
@@ -128,7 +87,9 @@ def train(
     """
     check(settings)
     assembly = assemble(settings)
+    learners = make_learners(settings, assembly)
     with (
+        closing(make_gathering(settings, assembly)) as gathering,
         Run.create(
             path,
             settings.game,
@@ -140,7 +101,7 @@ def train(
         ) as run,
         _recording(run, recorders) as recorder,
     ):
-        return _Loop(settings, assembly, run, recorder).run_all(first=True)
+        return _Loop(settings, assembly, learners, gathering, run, recorder).run_all(first=True)
 
 
 def resume(
@@ -156,28 +117,43 @@ def resume(
         settings = msgspec.structs.replace(settings, frames=frames)
     check(settings)
     assembly = assemble(settings)
-    with Run.resume(path, keep=settings.keep) as run:
+    learners = make_learners(settings, assembly)
+    with (
+        closing(make_gathering(settings, assembly)) as gathering,
+        Run.resume(path, keep=settings.keep) as run,
+    ):
         if frames is not None:
             run.change_config(settings)
         with _recording(run, recorders) as recorder:
-            loop = _Loop(settings, assembly, run, recorder)
+            loop = _Loop(settings, assembly, learners, gathering, run, recorder)
             checkpoint = run.load("last", require=("learners", "gathering", "loop"))
             run.go_back(checkpoint.info)
             loop.load_state(checkpoint.state, checkpoint.arrays)
             return loop.run_all(first=False)
 
 
-def check(settings: TrainingRun) -> None:
-    """Refuse settings that contradict each other or have no effect. Raises ConfigError."""
-    default = TrainingRun(game="")
+def make_learners(settings: TrainingRun, assembly: Assembly) -> dict[str, PPOLearner]:
+    """Build one learner per policy. Raises ConfigError for settings that do not fit the roles."""
+    return {
+        group: settings.algorithm.make_learner(
+            policy, seeding.derive(settings.seed, "learner", group)
+        )
+        for group, policy in assembly.policies.items()
+    }
+
+
+def make_gathering(settings: TrainingRun, assembly: Assembly) -> Gathering:
+    """Build what collects; nothing plays yet. Raises ConfigError if the machine is too small."""
     if settings.placement == "in-process":
-        for name in ("num_actors", "collection", "allow_oversubscription"):
-            if getattr(settings, name) != getattr(default, name):
-                raise ConfigError(
-                    f"{name}: has no effect with placement in-process; add --placement processes"
-                )
-    if settings.collection == "synchronous" and settings.max_staleness != default.max_staleness:
-        raise ConfigError("max_staleness: has no effect with synchronous collection")
+        return InProcess(settings, assembly)
+    return Processes(
+        settings,
+        assembly,
+        num_actors=settings.num_actors or available_cores(),
+        synchronous=settings.collection == "synchronous",
+        max_staleness=settings.max_staleness,
+        allow_oversubscription=settings.allow_oversubscription,
+    )
 
 
 @contextmanager
@@ -223,18 +199,17 @@ class _Loop:
         self,
         settings: TrainingRun,
         assembly: Assembly,
+        learners: dict[str, PPOLearner],
+        gathering: Gathering,
         run: Run,
         recorder: Recorder,
     ) -> None:
         self.settings = settings
         self.assembly = assembly
+        self.learners = learners
+        self.gathering = gathering
         self.run = run
         self.recorder = recorder
-        algorithm = settings.algorithm
-        self.learners = {
-            group: algorithm.make_learner(policy, seeding.derive(settings.seed, "learner", group))
-            for group, policy in assembly.policies.items()
-        }
         self.iteration = 0
         self.samples = 0
         self.seconds = 0.0
@@ -246,21 +221,7 @@ class _Loop:
         self.best_score = -np.inf
         self.last_metrics: dict[str, float | None] = {}
         self.last_evaluation: EvaluationResult | None = None
-        self.gathering: Gathering = self._gathering()
         self.evaluated_at = -1
-
-    def _gathering(self) -> Gathering:
-        settings = self.settings
-        if settings.placement == "in-process":
-            return InProcess(settings, self.assembly)
-        return Processes(
-            settings,
-            self.assembly,
-            num_actors=settings.num_actors or os.cpu_count() or 1,
-            synchronous=settings.collection == "synchronous",
-            max_staleness=settings.max_staleness,
-            allow_oversubscription=settings.allow_oversubscription,
-        )
 
     def run_all(self, *, first: bool) -> TrainingResult:
         """Iterate until the frames are used up, the score is reached or the user interrupts."""
@@ -283,9 +244,11 @@ class _Loop:
                     else:
                         reason = self.iterate()
                 finished = reason in ("frames", "score", "seconds")
-                if finished and self.last_evaluation_is_old():
-                    self.evaluate()
+                # Before the evaluation: should the game fail there, what was learned is kept.
                 self.checkpoint()
+                if finished and self.last_evaluation_is_old() and self.can_evaluate():
+                    self.evaluate()
+                    self.checkpoint()  # the same again, now with its score
         finally:
             self.gathering.close()
         self.record("finished" if finished else "stopped", self.ending(finished, reason))
@@ -353,7 +316,7 @@ class _Loop:
             },
         )
         every = settings.evaluation.every
-        if every and self.gathering.num_frames >= self.next_evaluation:
+        if every and self.gathering.num_frames >= self.next_evaluation and self.can_evaluate():
             self.next_evaluation = (self.gathering.num_frames // every + 1) * every
             result = self.evaluate()
             stop = settings.evaluation.stop_score
@@ -413,6 +376,20 @@ class _Loop:
         )
         self.evaluated_at = self.gathering.num_frames
         return result
+
+    def can_evaluate(self) -> bool:
+        """False if that is not wanted, or if episodes do not seem to end: it would take for ever."""
+        if self.settings.evaluation.episodes == 0:
+            return False
+        longest = self.gathering.longest_running()
+        if self.num_episodes or longest < ENDLESS:
+            return True
+        message = (
+            f"0 episodes finished, current length {longest:,}: the policy is not evaluated; give the "
+            "game a time limit (truncated)"
+        )
+        self.record("warning", {"message": message})
+        return False
 
     def last_evaluation_is_old(self) -> bool:
         return self.evaluated_at != self.gathering.num_frames

@@ -99,7 +99,7 @@ def _default_search(kind: type[Any], file: dict[str, Any], given: dict[str, Any]
     others = {key: value for key, value in given.items() if not key.startswith("ec.")}
     record = config.apply(config.build(kind, {"problem": given["problem"]}), file)
     record = config.apply(record, others)
-    evaluator = make_evaluator(record.problem, record.options, record.training())
+    evaluator = make_evaluator(record.problem, record.options, record.training_data())
     return default_search(evaluator.describe())
 
 

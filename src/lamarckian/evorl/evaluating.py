@@ -18,11 +18,21 @@ class GroupEvaluator(Protocol):
     What one of them gets must not depend on the company it is in (but for rounding).
     """
 
+    @property
+    def can_group(self) -> bool:
+        """Whether there is such a computation for the settings at hand."""
+        ...
+
     def evaluate_group(
         self, decisions: Sequence[Decision], streams: Sequence[np.random.Generator]
     ) -> list[Outcome]:
         """Return one outcome per decision."""
         ...
+
+
+def is_grouped(evaluator: Evaluator) -> bool:
+    """Return whether ``evaluator`` prices several decisions at once."""
+    return isinstance(evaluator, GroupEvaluator) and evaluator.can_group
 
 
 def stream_of(seed: int, identifier: int) -> np.random.Generator:

@@ -11,7 +11,7 @@ from lamarckian.distributed.placement import Placement
 from lamarckian.distributed.tasks import TaskPool
 from lamarckian.ec import Individual
 from lamarckian.evaluator import Array, Evaluator, Outcome
-from lamarckian.evorl.evaluating import GroupEvaluator, evaluate_several
+from lamarckian.evorl.evaluating import evaluate_several, is_grouped
 from lamarckian.evorl.worker import pack_decisions, unpack_outcomes
 from lamarckian.evorl.workflow import Finished
 
@@ -25,7 +25,7 @@ class InProcess:
         self.evaluator = evaluator
         self.seed = seed
         self.num_workers = 1
-        self.group_size = group_size if isinstance(evaluator, GroupEvaluator) else 1
+        self.group_size = group_size if is_grouped(evaluator) else 1
         self._queue: deque[Individual] = deque()
 
     def submit(self, individuals: Sequence[Individual]) -> None:

@@ -7,7 +7,7 @@ observations are copied there at receipt, and the policy reads them from there.
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -94,17 +94,37 @@ class _Opponents:
             array[rows] = 0
 
 
+class Streams(Protocol):
+    """Where a collector draws from, for callers that need other streams than one per collector."""
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """The stream of actions."""
+        ...
+
+    def game_seeds(self, restart: int, num_games: int) -> NDArray[np.int64]:
+        """Return the seeds of the matches at the given restart, int64 ``[G]``."""
+        ...
+
+
 class BatchCollector:
     """Steps a :class:`BatchGame` and fills rectangles (see :class:`~.collector.Collector`)."""
 
-    def __init__(self, game: BatchGame, seating: Seating, settings: CollectorSettings) -> None:
+    def __init__(
+        self,
+        game: BatchGame,
+        seating: Seating,
+        settings: CollectorSettings,
+        streams: Streams | None = None,
+    ) -> None:
         self.game = game
         self.seating = seating
         self.settings = settings
         self.num_decisions = 0
         self.num_frames = 0
         self.seconds = {"game": 0.0, "policy": 0.0}
-        self._rng = seeding.stream(settings.seed, "collector")
+        self._streams = streams
+        self._rng = streams.rng if streams else seeding.stream(settings.seed, "collector")
         self._episodes: list[EpisodeRecord] = []
         self._groups: dict[str, _Group] = {}
         for name, policy in seating.policies.items():
@@ -123,9 +143,13 @@ class BatchCollector:
         self._played = False
 
     def restart(self) -> None:
-        seeds = seeding.stream(self.settings.seed, "games", self._restarts)
+        if self._streams is not None:
+            seeds = self._streams.game_seeds(self._restarts, self.game.num_games)
+        else:
+            rng = seeding.stream(self.settings.seed, "games", self._restarts)
+            seeds = rng.integers(0, 2**31, self.game.num_games)
         self._restarts += 1
-        self.game.reset(seeds.integers(0, 2**31, self.game.num_games))
+        self.game.reset(seeds)
         for group in self._groups.values():
             group.fresh[:] = True
             group.returns[:] = 0

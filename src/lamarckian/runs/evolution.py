@@ -24,7 +24,7 @@ from lamarckian.distributed.placement import placement
 from lamarckian.ec import EC
 from lamarckian.errors import ConfigError, EvaluatorError, RunError
 from lamarckian.evaluator import BatchEvaluator, Blob, Encoding, Evaluator
-from lamarckian.evorl.evaluating import GroupEvaluator
+from lamarckian.evorl.evaluating import is_grouped
 from lamarckian.evorl.executors import InProcess, Pool
 from lamarckian.evorl.problems import checked, kind_of, make_evaluator
 from lamarckian.evorl.searches import NSGA2, Search, make_search
@@ -97,7 +97,7 @@ class EvolutionRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         Meta(description="Whose network weights stay on disk."),
     ] = "population"
 
-    def training(self) -> dict[str, Any] | None:
+    def training_data(self) -> dict[str, Any] | None:
         """Return the settings of a game's training as plain data; None for other problems."""
         return None
 
@@ -157,14 +157,14 @@ class Parts:
         """Start the workers."""
         settings, search = self.settings, self.search
         members = search.generation_size if search.generation_size > 1 else search.population_size
-        grouped = isinstance(self.evaluator, GroupEvaluator)
+        grouped = is_grouped(self.evaluator)
         if settings.placement == "in-process":
             return InProcess(self.evaluator, settings.seed, members if grouped else 1)
         num_workers = settings.num_workers or _cores()
         problem = {"problem": settings.problem, "options": dict(settings.options)}
         return Pool(
             placement("processes", WorkerOptions(hung_after=None)),
-            problem | {"training": settings.training()},
+            problem | {"training": settings.training_data()},
             settings.seed,
             num_workers=num_workers,
             group_size=-(-members // num_workers) if grouped else 1,
@@ -226,7 +226,7 @@ def load_settings(run: Run) -> EvolutionRun:
     plain = run.settings()
     if "problem" not in plain:
         raise RunError(f"{run.path}: this run is not an evolution; it was made by 'train'")
-    if "training_settings" in plain:
+    if "training" in plain:
         from lamarckian.runs.game_evolution import GameEvolutionRun
 
         return run.load_config(GameEvolutionRun)
@@ -242,7 +242,7 @@ def prepare(settings: EvolutionRun) -> Parts:
     """Build evaluator and search. Raises before anything is evaluated if they do not fit."""
     check(settings)
     kind_of(settings.problem)
-    evaluator = make_evaluator(settings.problem, settings.options, settings.training())
+    evaluator = make_evaluator(settings.problem, settings.options, settings.training_data())
     encoding = checked(evaluator, settings.problem).describe()
     _try_initialize(evaluator, encoding, settings)
     search = make_search(settings.ec, encoding, settings.seed, settings.mode, evaluator.initialize)

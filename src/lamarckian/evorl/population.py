@@ -1,0 +1,422 @@
+"""A whole population of small networks trained in one process as one batched computation.
+
+P members with networks of one shape play P x G matches of one batch game; their weights are stacked and
+every layer is one batched matrix product. Each member keeps its own settings (learning rate, clip
+range, loss weights, discounts), random streams, minibatches, gradient clipping and optimiser, so that
+it learns what it would learn alone (``rl/ppo.py``) but for rounding.
+
+Shape letters: ``P`` members, ``G`` matches of a member, ``N = G x seats`` its lanes, ``T`` decisions, ``B``
+rows of a minibatch, ``K`` reward heads, ``D`` weights of one network, ``F`` features.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from lamarckian import seeding
+from lamarckian.evaluator import Decision, Outcome
+from lamarckian.evorl.stacked import StackedNetwork, StackedPolicy
+from lamarckian.mdp.batch_game import BatchGame
+from lamarckian.mdp.collector import CollectorSettings, Seating
+from lamarckian.mdp.core import Arrays
+from lamarckian.mdp.guard import guard
+from lamarckian.mdp.trajectory import Trajectory
+from lamarckian.mdp.vectorised import BatchCollector
+from lamarckian.rl.assembly import Algorithm, Assembly
+from lamarckian.rl.ppo import MAX_LOG_RATIO, PPO, PPOLearner
+from lamarckian.rl.returns import generalised_advantages
+
+if TYPE_CHECKING:
+    from lamarckian.evorl.rl_evaluator import RLEvaluator
+
+MAX_SKIPPED_IN_A_ROW = 10
+_BETA_1, _BETA_2 = 0.9, 0.999
+
+
+def misfits(assembly: Assembly, algorithm: Algorithm) -> list[str]:
+    """Return why members of this training cannot be trained together; nothing if they can."""
+    reasons = []
+    if not isinstance(algorithm, PPO):
+        reasons.append("only PPO is batched over members")
+        return reasons
+    learners = assembly.seating.learners
+    if len(learners) != 1:
+        reasons.append(f"one training role is needed, there are {len(learners)}")
+    role = assembly.roles[next(iter(learners))]
+    if any(item.kind not in ("vector", "mask") for item in role.inputs.values()) or role.state:
+        reasons.append("only vectors are batched, without central state")
+    network = algorithm.network
+    if network.memory != "none":
+        reasons.append("a memory is not batched")
+    if not network.shared or network.input_norm:
+        reasons.append("the critic must share the policy's trunk, without input normalisation")
+    for name in ("normalise_observations", "target_kl"):
+        if getattr(algorithm, name):
+            reasons.append(f"{name} is not batched")
+    if algorithm.normalise_values != "none":
+        reasons.append("normalise_values is not batched")
+    if not reasons:
+        games = assembly.make_game(1)
+        if not isinstance(games, BatchGame):
+            reasons.append("the game is not stepped as arrays")
+        for game in [games] if isinstance(games, BatchGame) else games:
+            game.close()
+    return reasons
+
+
+class MemberStreams:
+    """The streams of P collectors, drawn side by side: rows are divided evenly among members."""
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        self.seeds = list(seeds)
+        self._streams = [seeding.stream(seed, "collector") for seed in seeds]
+
+    @property
+    def rng(self) -> Any:
+        """Looks like a numpy generator to whatever draws an array with a leading row axis."""
+        return self
+
+    def game_seeds(self, restart: int, num_games: int) -> NDArray[np.int64]:
+        share = num_games // len(self.seeds)
+        return np.concatenate(
+            [
+                seeding.stream(seed, "games", restart).integers(0, 2**31, share)
+                for seed in self.seeds
+            ]
+        )
+
+    def random(self, size: Any, dtype: Any = np.float64) -> Any:
+        return self._drawn("random", size, dtype=dtype)
+
+    def standard_normal(self, size: Any, dtype: Any = np.float64) -> Any:
+        return self._drawn("standard_normal", size, dtype=dtype)
+
+    def integers(self, low: Any, high: Any = None, size: Any = None, **options: Any) -> Any:
+        return np.concatenate(
+            [each.integers(low, high, self._share(size), **options) for each in self._streams]
+        )
+
+    def _drawn(self, kind: str, size: Any, **options: Any) -> Any:
+        share = self._share(size)
+        return np.concatenate([getattr(each, kind)(share, **options) for each in self._streams])
+
+    def _share(self, size: Any) -> tuple[int, ...]:
+        shape = (size,) if isinstance(size, int) else tuple(size)
+        return (shape[0] // len(self._streams), *shape[1:])
+
+
+class StackedAdam:
+    """Adam for P members: step sizes, step counts, gradient clipping and the guard are their own.
+
+    All tensors are ``[P, D]``, per-member numbers ``[P, 1]``.
+    """
+
+    def __init__(
+        self,
+        weights: Tensor,
+        moments: tuple[Tensor, Tensor, Tensor],
+        learning_rates: Tensor,
+        max_norms: Tensor,
+        epsilon: float,
+    ) -> None:
+        self.weights = weights
+        self.mean, self.square, self.steps = moments
+        self.learning_rates = learning_rates
+        self.max_norms = max_norms
+        self.epsilon = epsilon
+        self.num_skipped = torch.zeros(len(weights), dtype=torch.int64)
+        self.in_a_row = torch.zeros(len(weights), dtype=torch.int64)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor, losses: Tensor, active: Tensor) -> None:
+        """Take one step of the members that are ``active`` bool [P] and whose numbers are finite."""
+        norms = gradient.norm(dim=1, keepdim=True)
+        sound = torch.isfinite(norms[:, 0]) & torch.isfinite(losses)
+        taken = (sound & active)[:, None]
+        skipped = active & ~sound
+        self.num_skipped += skipped
+        self.in_a_row = torch.where(sound, 0, self.in_a_row + skipped)
+        everybody = bool(taken.all())
+        before = None if everybody else (self.weights.clone(), self.mean.clone(), self.square.clone())
+        self.steps += taken
+        gradient = gradient.mul_((self.max_norms / (norms + 1e-6)).clamp_(max=1.0))
+        self.mean.lerp_(gradient, 1.0 - _BETA_1)
+        self.square.mul_(_BETA_2).addcmul_(gradient, gradient, value=1.0 - _BETA_2)
+        steps = self.steps.clamp(min=1.0)
+        root = (1.0 - _BETA_2**steps).sqrt_()
+        denominator = self.square.sqrt().div_(root).add_(self.epsilon)
+        size = self.learning_rates / (1.0 - _BETA_1**steps)
+        self.weights.sub_((self.mean / denominator).mul_(size))
+        if before is not None:
+            for now, then in zip((self.weights, self.mean, self.square), before, strict=True):
+                now.copy_(torch.where(taken, now, then))
+
+
+class Population:
+    """P members of one training, ready to collect and learn together."""
+
+    def __init__(
+        self,
+        assembly: Assembly,
+        algorithms: Sequence[PPO],
+        learners: Sequence[PPOLearner],
+        seeds: Sequence[int],
+    ) -> None:
+        self.assembly = assembly
+        self.algorithms = list(algorithms)
+        self.settings = algorithms[0]
+        self.learners = list(learners)
+        self.num_members = len(learners)
+        (self.role_name, self.group), *_ = assembly.seating.learners.items()
+        role = assembly.roles[self.role_name]
+        heads = role.num_rewards
+        policies = [learner.policy for learner in learners]
+        self.network = StackedNetwork(policies)
+        self.policy = StackedPolicy(role, self.network, policies[0].distribution)
+        self._rngs = [
+            seeding.stream(seeding.derive(seed, "learner", self.group), "learner") for seed in seeds
+        ]
+        games = assembly.make_game(self.num_members * self.settings.num_games)
+        assert isinstance(games, BatchGame)
+        self.collector = BatchCollector(
+            games,
+            Seating({self.group: self.policy}, assembly.seating.learners, assembly.seating.opponents),
+            CollectorSettings(
+                num_games=games.num_games,
+                fragment_length=self.settings.fragment_length,
+                discounts=self.settings.per_head("discount", heads),
+                seed=0,
+            ),
+            MemberStreams([seeding.derive(seed, "actor", 0) for seed in seeds]),
+        )
+        self.lanes = self.settings.num_games * role.seats
+
+        def per_lane(name: Any) -> NDArray[np.float32]:
+            rows = [each.per_head(name, heads) for each in self.algorithms]
+            return np.repeat(np.array(rows, np.float32), self.lanes, axis=0)
+
+        self._discounts, self._lambdas = per_lane("discount"), per_lane("gae_lambda")
+        self._reward_weights = self.learners[0].reward_weights
+        self.optimiser = StackedAdam(
+            self.network.weights,
+            self._moments(),
+            self._column("learning_rate"),
+            self._column("max_gradient_norm"),
+            self.settings.adam_epsilon,
+        )
+
+    def _column(self, name: str) -> Tensor:
+        return torch.tensor([[float(getattr(each, name))] for each in self.algorithms])
+
+    def _moments(self) -> tuple[Tensor, Tensor, Tensor]:
+        shape = self.network.weights.shape
+        mean, square = torch.zeros(shape), torch.zeros(shape)
+        steps = torch.zeros(self.num_members, 1)
+        for row, learner in enumerate(self.learners):
+            _, arrays = learner.optimiser.state()
+            if not arrays:
+                continue
+            for name, (start, end, _) in self.network.places.items():
+                mean[row, start:end] = torch.from_numpy(arrays[f"exp_avg/{name}"].reshape(-1))
+                square[row, start:end] = torch.from_numpy(arrays[f"exp_avg_sq/{name}"].reshape(-1))
+                steps[row, 0] = float(arrays[f"step/{name}"])
+        return mean, square, steps
+
+    def iterate(self, on_bad_data: Any = "fail") -> list[dict[str, float]]:
+        """Collect one batch of each member and learn from it; return each member's metrics."""
+        trajectory = self.collector.collect()[self.group]
+        guard(trajectory, game=self.assembly.training.game, on_bad_data=on_bad_data)
+        return self.update(trajectory)
+
+    def update(self, trajectory: Trajectory) -> list[dict[str, float]]:
+        """One PPO update of every member; lanes of member p are ``[p N, (p + 1) N)``."""
+        returns = generalised_advantages(trajectory, self._discounts, self._lambdas)
+        batch = self._tensors(trajectory, returns.advantages @ self._reward_weights, returns.targets)
+        rows = batch["valid"].shape[1]
+        sums: dict[str, Tensor] = {}
+        count = 0
+        for _ in range(self.settings.num_epochs):
+            for minibatch in self._minibatches(batch, rows):
+                for name, value in self._step(minibatch).items():
+                    kept = torch.where(torch.isfinite(value), value, 0.0)
+                    sums[name] = sums[name] + kept if name in sums else kept
+                count += 1
+        self.policy.version += 1
+        return [
+            {name: float(total[row]) / max(count, 1) for name, total in sums.items()}
+            for row in range(self.num_members)
+        ]
+
+    def _tensors(
+        self, trajectory: Trajectory, advantages: NDArray[np.float32], targets: NDArray[np.float32]
+    ) -> dict[str, Tensor]:
+        """Return tensors ``[P, T N, ...]``, member by member in the order a lone learner uses."""
+        length = trajectory.log_prob.shape[0]
+        members, lanes = self.num_members, self.lanes
+
+        def tensor(array: NDArray[Any]) -> Tensor:
+            rest = array.shape[2:]
+            split = array.reshape(length, members, lanes, *rest).swapaxes(0, 1)
+            return torch.from_numpy(
+                np.ascontiguousarray(split).reshape(members, length * lanes, *rest)
+            )
+
+        found = {
+            "log_prob": tensor(trajectory.log_prob),
+            "advantages": tensor(advantages),
+            "targets": tensor(targets),
+            "values": tensor(trajectory.values),
+            "valid": tensor(trajectory.valid),
+        }
+        for prefix, group in (("legal", trajectory.legal), ("actions", trajectory.actions)):
+            found |= {f"{prefix}/{name}": tensor(array) for name, array in group.items()}
+        inputs = {name: tensor(array) for name, array in trajectory.inputs.items()}
+        found["features"] = self.network.features(inputs)
+        return found
+
+    def _minibatches(self, batch: Mapping[str, Tensor], rows: int) -> Any:
+        size = self.settings.minibatch_size or rows
+        if size >= rows:
+            yield dict(batch)
+            return
+        orders = np.stack([rng.permutation(rows) for rng in self._rngs])
+        offsets = np.arange(self.num_members)[:, None] * rows
+        flat = {name: tensor.flatten(0, 1) for name, tensor in batch.items()}
+        edges = [*range(0, rows - size + 1, size), rows]
+        for first, last in itertools.pairwise(edges):
+            index = torch.from_numpy((orders[:, first:last] + offsets).reshape(-1))
+            yield {
+                name: tensor.index_select(0, index).unflatten(0, (self.num_members, last - first))
+                for name, tensor in flat.items()
+            }
+
+    def _step(self, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        """One optimiser step of every member; the clipped objective of ``rl/ppo.py`` by member."""
+        settings = self.settings
+        valid = batch["valid"]
+        num_valid = valid.sum(1).to(torch.float32)
+        active = num_valid > 0
+        divisor = num_valid.clamp(min=1.0)
+        advantages = batch["advantages"]
+        if settings.normalise_advantages:
+            kept = torch.where(valid, advantages, 0.0)
+            mean = kept.sum(1) / divisor
+            centred = torch.where(valid, advantages - mean[:, None], 0.0)
+            deviation = (centred.square().sum(1) / divisor).sqrt()
+            normed = (advantages - mean[:, None]) / (deviation[:, None] + 1e-8)
+            advantages = torch.where((num_valid > 1)[:, None], normed, advantages)
+        leaf = self.network.weights.detach().requires_grad_()
+        outputs, values = self.network.forward(leaf, batch["features"])
+        members, rows = valid.shape
+        legal = {k[6:]: v.flatten(0, 1) for k, v in batch.items() if k.startswith("legal/")}
+        actions = {k[8:]: v.flatten(0, 1) for k, v in batch.items() if k.startswith("actions/")}
+        flat = self.policy.distribution.evaluate(outputs.flatten(0, 1), legal, actions)
+        log_prob, entropy, no_legal = (each.view(members, rows) for each in flat)
+        keep = valid & ~no_legal
+        log_ratio = (log_prob - batch["log_prob"]).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
+        ratio = log_ratio.exp()
+        clip = self._column("clip_range")
+        gain = torch.minimum(
+            ratio * advantages, torch.clamp(ratio, 1.0 - clip, 1.0 + clip) * advantages
+        )
+        policy_loss = -torch.where(keep, gain, 0.0).sum(1) / divisor
+        squares = (values - batch["targets"]).square()
+        if settings.value_clip_range is not None:
+            limit = settings.value_clip_range
+            moved = (values - batch["values"]).clamp(-limit, limit)
+            squares = torch.maximum(squares, (batch["values"] + moved - batch["targets"]).square())
+        value_loss = torch.where(valid, squares.mean(-1), 0.0).sum(1) / divisor
+        entropy = torch.where(keep, entropy, 0.0).sum(1) / divisor
+        losses = (
+            self._column("policy_weight")[:, 0] * policy_loss
+            + self._column("value_weight")[:, 0] * value_loss
+            - self._column("entropy_weight")[:, 0] * entropy
+        )
+        # Members share no weight: the gradient of the sum is each member's own gradient.
+        (gradient,) = torch.autograd.grad(losses.sum(), leaf)
+        self.optimiser.step(gradient, losses.detach(), active)
+        with torch.no_grad():
+            divergence = torch.where(keep, ratio - 1 - log_ratio, 0.0).sum(1) / divisor
+            return {
+                "policy_loss": policy_loss.detach(),
+                "value_loss": value_loss.detach(),
+                "entropy": entropy.detach(),
+                "approximate_kl": divergence,
+            }
+
+    def write_back(self) -> None:
+        """Put the trained weights and moments into the members' own learners."""
+        self.network.unstack()
+        optimiser = self.optimiser
+        for row, learner in enumerate(self.learners):
+            moments: Arrays = {}
+            for name, (start, end, shape) in self.network.places.items():
+                moments[f"exp_avg/{name}"] = optimiser.mean[row, start:end].numpy().reshape(shape)
+                moments[f"exp_avg_sq/{name}"] = (
+                    optimiser.square[row, start:end].numpy().reshape(shape)
+                )
+                moments[f"step/{name}"] = optimiser.steps[row, 0].numpy().copy()
+            learner.optimiser.load_state(
+                {
+                    "num_skipped": int(optimiser.num_skipped[row]),
+                    "in_a_row": int(optimiser.in_a_row[row]),
+                    "learning_rate": learner.settings.learning_rate,
+                },
+                moments,
+            )
+
+    def failed(self, row: int) -> str | None:
+        """Return why a member cannot be used, or None."""
+        if int(self.optimiser.in_a_row[row]) >= MAX_SKIPPED_IN_A_ROW:
+            return f"{int(self.optimiser.in_a_row[row])} optimiser steps in a row were not finite"
+        return None
+
+
+def train_together(
+    evaluator: RLEvaluator, decisions: Sequence[Decision], seeds: Sequence[int]
+) -> list[Outcome]:
+    """Do for several decisions what ``RLEvaluator.evaluate`` does for one, as one computation."""
+    from lamarckian.rl.assembly import assemble
+
+    setup = evaluator.setup
+    assemblies, algorithms, learners = [], [], []
+    for decision, seed in zip(decisions, seeds, strict=True):
+        algorithm = evaluator.algorithm_of(decision)
+        assembly = assemble(msgspec.structs.replace(setup, algorithm=algorithm, seed=seed))
+        own = evaluator.learners(assembly, algorithm, seed)
+        weights = decision["weights"]
+        assert isinstance(weights, dict)
+        evaluator.inherit(own, weights)
+        assemblies.append(assembly)
+        algorithms.append(algorithm)
+        learners.append(own)
+    group = next(iter(learners[0]))
+    population = Population(
+        assemblies[0], algorithms, [own[group] for own in learners], list(seeds)
+    )
+    metrics: list[dict[str, float]] = [{} for _ in decisions]
+    budget = evaluator.task.frames * len(decisions)
+    try:
+        while population.collector.num_frames < budget:
+            metrics = population.iterate(setup.on_bad_data)
+        frames = population.collector.num_frames // len(decisions)
+    finally:
+        population.collector.close()
+    population.write_back()
+    outcomes = []
+    for row, decision in enumerate(decisions):
+        reason = population.failed(row)
+        outcomes.append(
+            Outcome.failure(reason)
+            if reason is not None
+            else evaluator.outcome(assemblies[row], learners[row], decision, metrics[row], frames)
+        )
+    return outcomes

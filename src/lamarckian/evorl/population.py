@@ -22,15 +22,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lamarckian import seeding
+from lamarckian.errors import GameError
 from lamarckian.evaluator import Decision, Outcome
 from lamarckian.evorl.stacked import StackedNetwork, StackedPolicy
 from lamarckian.mdp.batch_game import BatchGame
 from lamarckian.mdp.collector import CollectorSettings, Seating
 from lamarckian.mdp.core import Arrays
+from lamarckian.mdp.evaluation import MAX_DECISIONS, EvaluationResult
 from lamarckian.mdp.guard import guard
-from lamarckian.mdp.trajectory import Trajectory
+from lamarckian.mdp.policy import draw_noise
+from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 from lamarckian.mdp.vectorised import BatchCollector
-from lamarckian.rl.assembly import Algorithm, Assembly
+from lamarckian.rl.assembly import EVALUATION_GAMES, Algorithm, Assembly, assemble
 from lamarckian.rl.ppo import MAX_LOG_RATIO, PPO, PPOLearner
 from lamarckian.rl.returns import generalised_advantages
 
@@ -75,9 +78,9 @@ def misfits(assembly: Assembly, algorithm: Algorithm) -> list[str]:
 class MemberStreams:
     """The streams of P collectors, drawn side by side: rows are divided evenly among members."""
 
-    def __init__(self, seeds: Sequence[int]) -> None:
+    def __init__(self, seeds: Sequence[int], name: str = "collector") -> None:
         self.seeds = list(seeds)
-        self._streams = [seeding.stream(seed, "collector") for seed in seeds]
+        self._streams = [seeding.stream(seed, name) for seed in seeds]
 
     @property
     def rng(self) -> Any:
@@ -145,7 +148,9 @@ class StackedAdam:
         self.num_skipped += skipped
         self.in_a_row = torch.where(sound, 0, self.in_a_row + skipped)
         everybody = bool(taken.all())
-        before = None if everybody else (self.weights.clone(), self.mean.clone(), self.square.clone())
+        before = (
+            None if everybody else (self.weights.clone(), self.mean.clone(), self.square.clone())
+        )
         self.steps += taken
         gradient = gradient.mul_((self.max_norms / (norms + 1e-6)).clamp_(max=1.0))
         self.mean.lerp_(gradient, 1.0 - _BETA_1)
@@ -188,7 +193,9 @@ class Population:
         assert isinstance(games, BatchGame)
         self.collector = BatchCollector(
             games,
-            Seating({self.group: self.policy}, assembly.seating.learners, assembly.seating.opponents),
+            Seating(
+                {self.group: self.policy}, assembly.seating.learners, assembly.seating.opponents
+            ),
             CollectorSettings(
                 num_games=games.num_games,
                 fragment_length=self.settings.fragment_length,
@@ -239,7 +246,9 @@ class Population:
     def update(self, trajectory: Trajectory) -> list[dict[str, float]]:
         """One PPO update of every member; lanes of member p are ``[p N, (p + 1) N)``."""
         returns = generalised_advantages(trajectory, self._discounts, self._lambdas)
-        batch = self._tensors(trajectory, returns.advantages @ self._reward_weights, returns.targets)
+        batch = self._tensors(
+            trajectory, returns.advantages @ self._reward_weights, returns.targets
+        )
         rows = batch["valid"].shape[1]
         sums: dict[str, Tensor] = {}
         count = 0
@@ -294,7 +303,9 @@ class Population:
         for first, last in itertools.pairwise(edges):
             index = torch.from_numpy((orders[:, first:last] + offsets).reshape(-1))
             yield {
-                name: tensor.index_select(0, index).unflatten(0, (self.num_members, last - first))
+                name: tensor.index_select(0, index).reshape(
+                    self.num_members, last - first, *tensor.shape[1:]
+                )
                 for name, tensor in flat.items()
             }
 
@@ -373,6 +384,63 @@ class Population:
                 moments,
             )
 
+    def measure(self, num_episodes: int, seed: int, greedy: bool) -> list[EvaluationResult]:
+        """Play each member's whole lives, as ``mdp.evaluation.evaluate`` does for one player."""
+        members, role = self.num_members, self.policy.role
+        share = min(num_episodes, EVALUATION_GAMES)
+        game = self.assembly.make_game(members * share)
+        assert isinstance(game, BatchGame)
+        streams = MemberStreams([seed] * members, "evaluation players")
+        seeds = seeding.stream(seed, "evaluation games").integers(0, 2**31, share)
+        game.reset(np.tile(seeds, members))
+        per_game = np.full(share, num_episodes // share)
+        per_game += np.arange(share) < num_episodes % share
+        quota = np.tile(np.repeat(per_game, role.seats), members)
+        width = len(quota) // members
+        returns = np.zeros((len(quota), role.num_rewards))
+        lengths = np.zeros(len(quota), np.int64)
+        memory = {"member": np.zeros(len(quota), np.int64)}
+        results = [EvaluationResult([], seed, greedy) for _ in range(members)]
+        others = self.assembly.seating.opponents
+        while quota.any():
+            actions: dict[str, Arrays] = {}
+            for name in game.roles:
+                seen = game.observe(name)
+                if name != self.role_name:
+                    bot: Any = others[name][1]
+                    actions[name] = bot(seen.inputs, seen.legal, streams.rng)
+                    continue
+                noise = None if greedy else draw_noise(role, len(quota), streams.rng)
+                actions[name] = self.policy.act(
+                    seen.inputs, seen.legal, seen.state, memory, noise
+                ).game_actions
+            alive = game.alive(self.role_name)
+            step = game.step(actions)[self.role_name]
+            returns += step.rewards * alive[:, None]
+            lengths += alive
+            ended = (step.terminated | step.truncated) & alive
+            for row in np.flatnonzero(ended & (quota > 0)).tolist():
+                outcome = step.outcome(row)
+                score, value = outcome.pop("score", None), outcome.pop("result", None)
+                results[row // width].episodes.append(
+                    EpisodeRecord(
+                        role=self.role_name,
+                        returns=tuple(returns[row].tolist()),
+                        length=int(lengths[row]),
+                        frames=int(lengths[row]) * game.frames_per_decision,
+                        score=score,
+                        result=None if value is None else round(value),
+                        statistics=outcome,
+                    )
+                )
+            quota[ended] -= quota[ended] > 0
+            returns[ended] = 0
+            lengths[ended] = 0
+            if lengths.max() > MAX_DECISIONS:
+                raise GameError(f"a life has not ended after {MAX_DECISIONS} decisions")
+        game.close()
+        return results
+
     def failed(self, row: int) -> str | None:
         """Return why a member cannot be used, or None."""
         if int(self.optimiser.in_a_row[row]) >= MAX_SKIPPED_IN_A_ROW:
@@ -384,8 +452,6 @@ def train_together(
     evaluator: RLEvaluator, decisions: Sequence[Decision], seeds: Sequence[int]
 ) -> list[Outcome]:
     """Do for several decisions what ``RLEvaluator.evaluate`` does for one, as one computation."""
-    from lamarckian.rl.assembly import assemble
-
     setup = evaluator.setup
     assemblies, algorithms, learners = [], [], []
     for decision, seed in zip(decisions, seeds, strict=True):
@@ -410,13 +476,13 @@ def train_together(
         frames = population.collector.num_frames // len(decisions)
     finally:
         population.collector.close()
+    task = evaluator.task
+    results = population.measure(task.episodes, evaluator.measuring_seed, task.greedy)
     population.write_back()
-    outcomes = []
-    for row, decision in enumerate(decisions):
-        reason = population.failed(row)
-        outcomes.append(
-            Outcome.failure(reason)
-            if reason is not None
-            else evaluator.outcome(assemblies[row], learners[row], decision, metrics[row], frames)
-        )
-    return outcomes
+    reasons = [population.failed(row) for row in range(len(decisions))]
+    return [
+        evaluator.outcome(results[row], learners[row], metrics[row], frames)
+        if reason is None
+        else Outcome.failure(reason)
+        for row, reason in enumerate(reasons)
+    ]

@@ -30,9 +30,11 @@ from lamarckian.evaluator import (
     Outcome,
     Real,
 )
+from lamarckian.mdp.evaluation import EvaluationResult
 from lamarckian.mdp.guard import OnBadData, guard
 from lamarckian.rl.assembly import Algorithm, Assembly, Training, assemble
 from lamarckian.rl.ppo import PPO, PPOLearner
+
 
 class Gene(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The range of one evolving setting."""
@@ -187,7 +189,15 @@ class RLEvaluator:
             frames = collector.num_frames
         finally:
             collector.close()
-        return self.outcome(assembly, learners, decision, metrics, frames)
+        result = assembly.evaluate(
+            num_episodes=self.task.episodes, seed=self.measuring_seed, greedy=self.task.greedy
+        )
+        return self.outcome(result, learners, metrics, frames)
+
+    @property
+    def measuring_seed(self) -> int:
+        """Seed of the games played to measure: everybody plays the same ones."""
+        return seeding.derive(self.setup.seed, "evaluation")
 
     @property
     def can_group(self) -> bool:
@@ -230,7 +240,7 @@ class RLEvaluator:
             learner.policy.load_arrays(_below(prefix, weights))
             moments = _below(f"optimiser/{group}/", weights)
             for name, array in moments.items():
-                if name.startswith("exp_avg_sq/") or name.startswith("step/"):
+                if name.startswith(("exp_avg_sq/", "step/")):
                     moments[name] = np.asarray(np.maximum(array, 0.0))  # a search may add noise
             learner.optimiser.load_state(
                 {"num_skipped": 0, "in_a_row": 0, "learning_rate": 0.0}, moments
@@ -260,18 +270,12 @@ class RLEvaluator:
 
     def outcome(
         self,
-        assembly: Assembly,
+        result: EvaluationResult,
         learners: Mapping[str, PPOLearner],
-        decision: Decision,
         metrics: Mapping[str, float],
         frames: int,
     ) -> Outcome:
-        """Play the measuring games and return the outcome with the trained weights."""
-        result = assembly.evaluate(
-            num_episodes=self.task.episodes,
-            seed=seeding.derive(self.setup.seed, "evaluation"),
-            greedy=self.task.greedy,
-        )
+        """Return the outcome of the measured games, with the trained weights."""
         learner = next(iter(learners.values()))
         statistics = {
             "frames": float(frames),

@@ -59,13 +59,11 @@ class StackedNetwork:
         self, weights: Tensor, features: Tensor, with_policy: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Return head outputs ``[P, B, A]`` and values ``[P, B, K]`` under ``weights`` ``[P, D]``."""
-        pieces = dict(zip(self.places, weights.split(self._sizes, dim=1), strict=True))
+        pieces = dict(zip(self.places, torch.split(weights, self._sizes, dim=1), strict=True))
         bottom = self._layers("network.trunk", self.network.trunk, pieces, features)
         outputs = features
         if with_policy:
-            outputs = self._outputs(
-                self._linear("network.policy_head", pieces, bottom), pieces
-            )
+            outputs = self._outputs(self._linear("network.policy_head", pieces, bottom), pieces)
         top = self._layers("network.critic", self.network.critic, pieces, bottom)
         return outputs, self._linear("network.value_head", pieces, top)
 
@@ -86,7 +84,7 @@ class StackedNetwork:
 
     def _linear(self, name: str, pieces: Mapping[str, Tensor], hidden: Tensor) -> Tensor:
         shape = self.places[f"{name}.weight"][2]
-        weight = pieces[f"{name}.weight"].unflatten(1, shape)
+        weight = pieces[f"{name}.weight"].reshape(-1, *shape)
         bias = pieces[f"{name}.bias"].unsqueeze(1)
         return torch.baddbmm(bias, hidden, weight.transpose(1, 2))
 
@@ -134,7 +132,9 @@ class StackedPolicy:
         share = rows // self.num_members
         with torch.inference_mode():
             stacked = {
-                name: _tensor(inputs[name]).unflatten(0, (self.num_members, share))
+                name: _tensor(
+                    inputs[name].reshape(self.num_members, share, *inputs[name].shape[1:])
+                )
                 for name in self.network.inputs
             }
             features = self.network.features(stacked)
@@ -170,7 +170,7 @@ class StackedPolicy:
             features = self.network.features(stacked)
             _, values = self.network.forward(self.network.weights, features, with_policy=False)
             sorted_values = values.numpy()[members[order], place]
-        found = np.empty_like(sorted_values)
+        found: NDArray[np.float32] = np.empty_like(sorted_values)
         found[order] = sorted_values
         return found
 

@@ -19,7 +19,6 @@ from lamarckian.evorl.executors import InProcess, Pool
 from lamarckian.evorl.simulation import Simulated, log_normal
 from lamarckian.evorl.workflow import Finished, Mode, Silent, Workflow
 
-
 MODES: tuple[Mode, ...] = ("generational", "first-n", "steady-state")
 
 

@@ -199,7 +199,7 @@ class Population:
             CollectorSettings(
                 num_games=games.num_games,
                 fragment_length=self.settings.fragment_length,
-                discounts=self.settings.per_head("discount", heads),
+                discounts=lambda own: self.settings.per_head("discount", own.num_rewards),
                 seed=0,
             ),
             MemberStreams([seeding.derive(seed, "actor", 0) for seed in seeds]),

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from lamarckian.evaluator import Blob, Decision, Encoding, Objective, Outcome, Real
+from lamarckian.evaluator import Blob, Decision, Encoding, Objective, Outcome, Outcomes, Real
 
 
 class Bowl:
@@ -104,3 +105,22 @@ class BadInitialize(Bowl):
 class NeedsOption(Bowl):
     def __init__(self, size: int) -> None:
         super().__init__()
+
+
+class HalfBatch(Bowl):
+    """Its batches raise, and a third of its rows alone."""
+
+    def evaluate_batch(self, decisions: Any, rng: np.random.Generator) -> Outcomes:
+        raise ZeroDivisionError("a row of zeros")
+
+    def evaluate(self, decision: Decision, rng: np.random.Generator) -> Outcome:
+        if float(np.asarray(decision["x"])[0]) > 0.3:
+            raise ZeroDivisionError("a row of zeros")
+        return super().evaluate(decision, rng)
+
+
+class WrongBatch(Bowl):
+    """Its batches have the wrong shape."""
+
+    def evaluate_batch(self, decisions: Any, rng: np.random.Generator) -> Outcomes:
+        return Outcomes(np.zeros(len(decisions["x"])))

@@ -245,6 +245,17 @@ def test_pitfalls_evo_10_failures_are_recorded_ranked_last_and_counted(tmp_path:
         assert parents.isdisjoint(each.id for each in failed)
 
 
+def test_a_batch_that_raises_is_evaluated_row_by_row(tmp_path: Path) -> None:
+    result = evolve(settings("evaluators:HalfBatch"), tmp_path / "run")
+    assert result.evaluations == 60
+    assert 0 < result.failures < 60
+    everyone = storage.read_all(Run.open(tmp_path / "run")).values()
+    assert sum(each.status == "failed" for each in everyone) == result.failures
+    assert all(each.decision["x"][0] <= 0.3 for each in everyone if each.status == "ok")
+    with pytest.raises(EvaluatorError, match=r"objectives of shape \(10, 1\), got \(10,\)"):
+        evolve(settings("evaluators:WrongBatch"), tmp_path / "wrong")
+
+
 def test_if_nothing_succeeds_the_reason_is_the_message(tmp_path: Path) -> None:
     with pytest.raises(EvaluatorError, match=r"all 60 evaluations failed.*not installed"):
         evolve(settings("evaluators:AlwaysRaises"), tmp_path / "run")

@@ -15,8 +15,9 @@ import numpy as np
 from lamarckian import seeding
 from lamarckian.ec import EC, Individual, pareto
 from lamarckian.ec.population import Batch
-from lamarckian.errors import RunError
+from lamarckian.errors import EvaluatorError, RunError
 from lamarckian.evaluator import BatchEvaluator, Outcomes
+from lamarckian.evorl.evaluating import evaluate_one, stream_of
 from lamarckian.evorl.workflow import Finished, Workflow
 from lamarckian.metrics import Recorder
 from lamarckian.runs import individuals as storage
@@ -351,11 +352,61 @@ class ArrayLoop(_Loop):
         self._rng.bit_generator.advance(int(batch.ids[0]) << 64)  # type: ignore[attr-defined]
         began = time.perf_counter()
         stacked = self.search.layout.stacked(batch.genes)
-        outcomes = self.evaluator.evaluate_batch(stacked, self._rng)
+        try:
+            outcomes = self._checked(self.evaluator.evaluate_batch(stacked, self._rng), num)
+        except EvaluatorError:
+            raise
+        except Exception as error:
+            outcomes = self._one_by_one(batch, error)
         self._record(batch, outcomes, time.perf_counter() - began)
         self._tell(batch, outcomes)
         self.sync_now_and_then()
         return self._num_due() > 0
+
+    def _checked(self, outcomes: Outcomes, num: int) -> Outcomes:
+        encoding = self.parts.encoding
+        for what, count in (
+            ("objectives", len(encoding.objectives)),
+            ("constraints", len(encoding.constraints)),
+            ("descriptors", len(encoding.descriptors)),
+        ):
+            values = getattr(outcomes, what)
+            shape = (num, 0) if values is None else np.shape(values)
+            if shape != (num, count):
+                raise EvaluatorError(
+                    f"{self.settings.problem}: evaluate_batch: expected {what} of shape "
+                    f"{(num, count)}, got {shape}"
+                )
+        return outcomes
+
+    def _one_by_one(self, batch: Batch, error: Exception) -> Outcomes:
+        """Evaluate alone what could not be evaluated together, so that only some of it fails."""
+        self.recorder.record(
+            "warning",
+            {
+                "message": f"evaluate_batch raised {type(error).__name__}: {error}; its rows are "
+                "evaluated one by one",
+                "key": "evaluation",
+            },
+        )
+        encoding = self.parts.encoding
+        rows = [
+            evaluate_one(self.parts.evaluator, decision, stream_of(self.search.seed, identifier))
+            for decision, identifier in zip(
+                self.search.layout.decisions(batch.genes), batch.ids.tolist(), strict=True
+            )
+        ]
+
+        def column(name: str, count: int) -> Any:
+            return np.array(
+                [np.full(count, np.nan) if each.failed else getattr(each, name) for each in rows]
+            ).reshape(len(rows), count)
+
+        return Outcomes(
+            column("objectives", len(encoding.objectives)),
+            column("constraints", len(encoding.constraints)),
+            column("descriptors", len(encoding.descriptors)),
+        )
 
     def _num_due(self) -> int:
         settings, search = self.settings, self.search

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lamarckian.api import __getattr__, __version__
 
 if TYPE_CHECKING:
-    from lamarckian.api import load, resume, train
+    from lamarckian.api import evolve, load, resume, train
     from lamarckian.mdp.batch_game import BatchGame, RowStep
     from lamarckian.mdp.core import (
         MDP,
@@ -46,6 +46,7 @@ __all__ = [
     "TrainingRun",
     "__getattr__",
     "__version__",
+    "evolve",
     "load",
     "resume",
     "train",

@@ -11,9 +11,10 @@ from lamarckian.version import __version__
 
 if TYPE_CHECKING:
     from lamarckian.rl.assembly import Assembly
+    from lamarckian.runs.evolution import EvolutionResult
     from lamarckian.runs.training import TrainingResult
 
-__all__ = ["__getattr__", "__version__", "load", "resume", "train"]
+__all__ = ["__getattr__", "__version__", "evolve", "load", "resume", "train"]
 
 _HOMES = {
     "MDP": "lamarckian.mdp.core",
@@ -32,7 +33,7 @@ _HOMES = {
     "TickGame": "lamarckian.mdp.tick",
     "TrainingRun": "lamarckian.runs.training",
 }
-_FUNCTIONS = ("load", "resume", "train")
+_FUNCTIONS = ("evolve", "load", "resume", "train")
 
 
 def __getattr__(name: str) -> Any:
@@ -64,7 +65,7 @@ def train(
     from lamarckian.runs import training
     from lamarckian.runs.display import ConsoleRecorder
 
-    reference = game if isinstance(game, str) else f"{game.__module__}:{game.__qualname__}"
+    reference = game if isinstance(game, str) else _reference(game)
     if reference.startswith("__main__:") and settings.get("placement") == "processes":
         raise ConfigError(
             f"game {reference!r}: other processes cannot import a class of the main script; put it in "
@@ -82,8 +83,56 @@ def train(
     )
 
 
-def resume(run: str | Path, *, frames: int | None = None) -> TrainingResult:
-    """Go on with a run from its last good checkpoint; ``frames`` extends it."""
+def evolve(
+    problem: str | type,
+    *,
+    run: str | Path | None = None,
+    show: bool = True,
+    **settings: Any,
+) -> EvolutionResult:
+    """Evolve ``problem`` and keep everything in a run folder.
+
+    ``problem`` is a name of ``lamarckian search-spaces``, a game, a reference ``module:Name``, or a
+    class of yours: an evaluator or a game. ``settings`` are those of ``EvolutionRun``, e.g.
+    ``ec="nsga2", evaluations=25_000``; nested ones as a mapping: ``ec={"name": "pbt", "population": 8}``.
+    ``show`` prints progress.
+
+    Raises ConfigError, UnknownName or UnsupportedSpace before anything is started.
+    """
+    from lamarckian.runs import evolution
+    from lamarckian.runs.display import ConsoleRecorder
+
+    reference = problem if isinstance(problem, str) else _reference(problem)
+    if reference.startswith("__main__:") and settings.get("placement") == "processes":
+        raise ConfigError(
+            f"problem {reference!r}: other processes cannot import a class of the main script; put "
+            "it in a module of its own, or use placement in-process"
+        )
+    record = evolution.build_settings(reference, settings)
+
+    def recorders(_: Any) -> list[Any]:
+        target = record.evaluations or None
+        return [ConsoleRecorder(title=reference, target_frames=target, unit="evaluations")]
+
+    return evolution.evolve(record, run, recorders=recorders if show else None)
+
+
+def resume(
+    run: str | Path, *, frames: int | None = None, evaluations: int | None = None
+) -> TrainingResult | EvolutionResult:
+    """Go on with a run; ``frames`` extends a training, ``evaluations`` an evolution.
+
+    Raises ConfigError for a limit the kind of run does not have.
+    """
+    from lamarckian.runs import evolution
+    from lamarckian.runs.folder import Run
+
+    if evolution.is_evolution(Run.open(run)):
+        if frames is not None:
+            raise ConfigError("frames: this run is an evolution; extend it with evaluations")
+        return evolution.resume(run, evaluations=evaluations)
+    if evaluations is not None:
+        raise ConfigError("evaluations: this run is a training; extend it with frames")
     from lamarckian.runs import training
 
     return training.resume(run, frames=frames)
@@ -99,3 +148,7 @@ def load(run: str | Path, checkpoint: int | Literal["last", "best"] = "last") ->
     from lamarckian.runs.training import load_policies
 
     return load_policies(Run.open(run), checkpoint)
+
+
+def _reference(kind: type) -> str:
+    return f"{kind.__module__}:{kind.__qualname__}"

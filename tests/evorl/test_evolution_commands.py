@@ -7,8 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from evaluators import Bowl
 
+import lamarckian as lm
 from lamarckian.cli.main import main
+from lamarckian.errors import ConfigError
+from lamarckian.runs.evolution import EvolutionResult
 
 
 def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
@@ -161,3 +165,13 @@ def test_mistakes_are_one_message_and_exit_code_2(
 def test_lineage_of_nobody(who: str, finished: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["lineage", str(finished), who]) == 2
     assert who.removeprefix("front:") in capsys.readouterr().err
+
+
+def test_python_does_what_the_command_line_does(tmp_path: Path) -> None:
+    first = lm.evolve(Bowl, run=tmp_path / "run", evaluations=100, show=False)
+    assert first.ec == "ga"
+    second = lm.resume(tmp_path / "run", evaluations=200)
+    assert isinstance(second, EvolutionResult)
+    assert second.evaluations == 200
+    with pytest.raises(ConfigError, match="extend it with evaluations"):
+        lm.resume(tmp_path / "run", frames=7)

@@ -57,8 +57,7 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
 
 def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
     """Merge defaults, config file and options, in this order. Raises ConfigError."""
-    from lamarckian.evorl.problems import kind_of
-    from lamarckian.runs.evolution import EvolutionRun
+    from lamarckian.runs.evolution import build_settings
 
     file: dict[str, Any] = {}
     if namespace.config is not None:
@@ -74,33 +73,9 @@ def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
             "evolve: what? e.g. 'lamarckian evolve zdt1' or 'lamarckian evolve cartpole'; "
             "see 'lamarckian search-spaces'"
         )
-    given["problem"] = str(problem)
     if namespace.workers is not None:
         given |= {"num_workers": namespace.workers, "placement": "processes"}
-    if "generations" in given and not {"evaluations"} & {*given, *file}:
-        given["evaluations"] = 0
-    kind: type[Any] = EvolutionRun
-    if kind_of(str(problem)) == "game":
-        from lamarckian.runs.game_evolution import GameEvolutionRun
-
-        kind = GameEvolutionRun
-    if "ec" not in given and "ec" not in file:
-        given["ec"] = _default_search(kind, file, given)
-    record = config.build(kind, {"problem": str(problem)})
-    if file:
-        record = config.apply(record, file)
-    return config.apply(record, given)
-
-
-def _default_search(kind: type[Any], file: dict[str, Any], given: dict[str, Any]) -> str:
-    from lamarckian.evorl.problems import make_evaluator
-    from lamarckian.evorl.searches import default_search
-
-    others = {key: value for key, value in given.items() if not key.startswith("ec.")}
-    record = config.apply(config.build(kind, {"problem": given["problem"]}), file)
-    record = config.apply(record, others)
-    evaluator = make_evaluator(record.problem, record.options, record.training_data())
-    return default_search(evaluator.describe())
+    return build_settings(str(problem), given, file)
 
 
 def recorders(namespace: argparse.Namespace, run: Any, settings: Any) -> list[Any]:
@@ -112,6 +87,7 @@ def recorders(namespace: argparse.Namespace, run: Any, settings: Any) -> list[An
         ConsoleRecorder(
             title=f"{settings.problem} · {run.name}",
             target_frames=settings.evaluations or None,
+            first_frames=_evaluations_before(run),
             unit="evaluations",
             verbosity=output.verbosity(namespace),
         )
@@ -121,6 +97,16 @@ def recorders(namespace: argparse.Namespace, run: Any, settings: Any) -> list[An
     if namespace.wandb:
         chosen.append(WandbRecorder(run.path / "wandb", name=run.name, settings=run.settings()))
     return chosen
+
+
+def _evaluations_before(run: Any) -> int:
+    """Return how many outcomes the journal of a resumed run holds."""
+    counts = {"individual_told": 1, "batch_told": 0}
+    return sum(
+        int(entry.fields.get("count", counts[entry.event]))
+        for entry in run.replay()
+        if entry.event in counts
+    )
 
 
 def report(namespace: argparse.Namespace, result: Any) -> int:

@@ -226,6 +226,8 @@ class ConsoleRecorder:
         self._title = title
         self._clock = clock
         self._status = Status(target_frames, clock(), first_frames, unit)
+        if unit == "evaluations" and first_frames:
+            self._status.metrics["evaluations"] = float(first_frames)
         self._next_line = -math.inf
         self._notices: dict[str, int] = {}
         self._live: Live | None = None

@@ -9,7 +9,7 @@ goes on with what was out. Nothing that was recorded is evaluated a second time.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from lamarckian import seeding
+from lamarckian import config, seeding
 from lamarckian.distributed.group import WorkerOptions
 from lamarckian.distributed.placement import placement
 from lamarckian.ec import EC
@@ -27,7 +27,7 @@ from lamarckian.evaluator import BatchEvaluator, Blob, Encoding, Evaluator
 from lamarckian.evorl.evaluating import is_grouped
 from lamarckian.evorl.executors import InProcess, Pool
 from lamarckian.evorl.problems import checked, kind_of, make_evaluator
-from lamarckian.evorl.searches import NSGA2, Search, make_search
+from lamarckian.evorl.searches import NSGA2, Search, default_search, make_search
 from lamarckian.evorl.workflow import Executor, Mode
 from lamarckian.metrics import Recorder
 from lamarckian.runs.checkpoint import Keep
@@ -79,8 +79,8 @@ class EvolutionRun(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
         float,
         Meta(
             ge=0.0,
-            description="A worker that holds an evaluation for longer is killed and replaced; "
-            "0: no limit. Only with processes.",
+            description="A worker that holds an evaluation for longer is killed and replaced (a group: "
+            "for so long per member); 0: no limit. Only with processes.",
         ),
     ] = 0.0
     max_attempts: Annotated[
@@ -161,16 +161,42 @@ class Parts:
         if settings.placement == "in-process":
             return InProcess(self.evaluator, settings.seed, members if grouped else 1)
         num_workers = settings.num_workers or _cores()
+        group_size = -(-members // num_workers) if grouped else 1
         problem = {"problem": settings.problem, "options": dict(settings.options)}
         return Pool(
             placement("processes", WorkerOptions(hung_after=None)),
             problem | {"training": settings.training_data()},
             settings.seed,
             num_workers=num_workers,
-            group_size=-(-members // num_workers) if grouped else 1,
-            lease=settings.lease_seconds or None,
+            group_size=group_size,
+            lease=settings.lease_seconds * group_size or None,
             max_attempts=settings.max_attempts,
         )
+
+
+def build_settings(
+    problem: str, given: Mapping[str, Any], file: Mapping[str, Any] | None = None
+) -> EvolutionRun:
+    """Merge defaults, a file's settings and ``given`` ones (dotted keys), in this order.
+
+    The search, if none is named, is the first that fits the problem. Raises ConfigError and its kin.
+    """
+    file = file or {}
+    updates = {**given, "problem": problem}
+    if "generations" in updates and not {"evaluations"} & {*updates, *file}:
+        updates["evaluations"] = 0
+    kind: type[EvolutionRun] = EvolutionRun
+    if kind_of(problem) == "game":
+        from lamarckian.runs.game_evolution import GameEvolutionRun
+
+        kind = GameEvolutionRun
+    base = config.apply(config.build(kind, {"problem": problem}), file)
+    if "ec" not in updates and "ec" not in file:
+        others = {key: value for key, value in updates.items() if not key.startswith("ec.")}
+        record = config.apply(base, others)
+        evaluator = make_evaluator(record.problem, record.options, record.training_data())
+        updates["ec"] = default_search(checked(evaluator, problem).describe())
+    return config.apply(base, updates)
 
 
 def evolve(

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _PONG: dict[str, Any] = {
+    "frames": 4_000_000,
     "algorithm.learning_rate": 5e-3,
     "algorithm.learning_rate_schedule": "linear",
     "algorithm.num_games": 64,

@@ -1,6 +1,7 @@
 """Facts about the machine and the moment that every result file carries.
 
-A number without them cannot be read: never compare results of two machines, or of one machine under two loads.
+A number without them cannot be read: never compare results of two machines, or of one machine under
+two loads.
 """
 
 from __future__ import annotations

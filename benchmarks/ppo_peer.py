@@ -1,7 +1,8 @@
 """The sides of RLlib and Stable-Baselines3 in ``ppo_throughput.py``; runs in an environment of its own.
 
     python -m venv peers
-    peers/bin/pip install "ray[rllib]==2.60.0" "stable-baselines3==2.9.2" torch gymnasium ale-py opencv-python-headless psutil
+    peers/bin/pip install "ray[rllib]==2.60.0" "stable-baselines3==2.9.2" torch gymnasium ale-py \\
+        opencv-python-headless psutil
 
 Settings (JSON): ``library`` (``sb3``, ``rllib`` or ``rllib-appo``), ``game`` (``gym:ID`` or ``ale:Pong``),
 ``num_envs`` (all together for Stable-Baselines3, per runner for RLlib), ``num_runners`` (RLlib),
@@ -21,14 +22,16 @@ from collections.abc import Callable
 from typing import Any
 
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+# Ray's servers then listen on the loopback address, as they do where there is no cluster to join.
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
 warnings.filterwarnings("ignore")
 
-import gymnasium
-import numpy as np
-import torch
-from torch import nn
+import gymnasium  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
 
-from ppo_sides import serve
+from ppo_sides import serve  # noqa: E402
 
 LEARNING_RATE, DISCOUNT, GAE_LAMBDA, CLIP, ENTROPY, VALUE = 0.01, 0.99, 0.95, 0.2, 0.01, 0.5
 CHANNELS = (16, 32, 64, 64)
@@ -126,13 +129,8 @@ def rllib(settings: dict[str, Any]) -> Callable[[], int]:
     from ray.tune.registry import register_env
 
     runners = settings["num_runners"]
-    # A node on the loopback address makes Ray's servers listen there and nowhere else.
     ray.init(
-        num_cpus=runners + 1,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-        _node_ip_address="127.0.0.1",
+        num_cpus=runners + 1, include_dashboard=False, log_to_driver=False, logging_level="ERROR"
     )
     image = settings["game"].startswith("ale")
     game = settings["game"].partition(":")[2]
@@ -174,7 +172,11 @@ def rllib(settings: dict[str, Any]) -> Callable[[], int]:
         config = config.reporting(min_time_s_per_iteration=0, min_sample_timesteps_per_iteration=0)
     else:
         config = config.training(
-            **common, minibatch_size=batch, num_epochs=1, use_kl_loss=False, shuffle_batch_per_epoch=False
+            **common,
+            minibatch_size=batch,
+            num_epochs=1,
+            use_kl_loss=False,
+            shuffle_batch_per_epoch=False,
         )
     algorithm = config.build_algo()
     trained = 0

@@ -199,9 +199,7 @@ class Loop:
             outputs, value = self.network(inputs[part])
             log_prob, entropy = self.network.log_prob(outputs, actions[part])
             ratio = (log_prob - old[part]).exp()
-            gain = torch.minimum(
-                ratio * gains[part], ratio.clamp(1 - CLIP, 1 + CLIP) * gains[part]
-            )
+            gain = torch.minimum(ratio * gains[part], ratio.clamp(1 - CLIP, 1 + CLIP) * gains[part])
             loss = -gain + 0.5 * (value - targets[part]).square() - 0.01 * entropy
             (loss.sum() / rows).backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(self.network.parameters(), 0.5)

@@ -39,7 +39,7 @@ class Side:
         self.name = name
         self.settings = settings
         here = Path(__file__).parent
-        self._errors = tempfile.TemporaryFile("w+")
+        self._errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the side
         self._process = subprocess.Popen(
             [python, str(here / script), json.dumps(settings)],
             stdin=subprocess.PIPE,

@@ -19,8 +19,8 @@ paper, discount 0.99, clip 0.2, learning rate 0.01):
 
 Every side is a warm process of its own (``ppo_sides.py``); one repetition measures each side once, in
 turn. First the settings of each peer are tried once, and the fastest per wall second and per CPU second go
-on. A ratio is the median of the ratios within repetitions. ``per_cpu_second`` counts the processor time of all
-processes of a side. One file per case is written to ``--folder``.
+on. A ratio is the median of the ratios within repetitions. ``per_cpu_second`` counts the processor time of
+all processes of a side. One file per case is written to ``--folder``.
 """
 
 from __future__ import annotations

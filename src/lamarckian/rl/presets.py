@@ -24,8 +24,47 @@ _PONG: dict[str, Any] = {
     "algorithm.network.critic_hidden": [64],
 }
 
+# Frames are part of a preset where the step size falls over the run: fewer frames, steeper fall.
+_CARTPOLE: dict[str, Any] = {
+    "frames": 100_000,
+    "algorithm.learning_rate": 3e-3,
+    "algorithm.learning_rate_schedule": "linear",
+    "algorithm.num_games": 32,
+    "algorithm.fragment_length": 64,
+    "algorithm.minibatch_size": 512,
+    "algorithm.num_epochs": 4,
+    "algorithm.entropy_weight": 0.005,
+    "algorithm.normalise_observations": True,
+    "algorithm.normalise_values": "running",
+    "algorithm.network.hidden": [64, 64],
+    "algorithm.network.critic_hidden": [64],
+}
+
+_PENDULUM: dict[str, Any] = {
+    "frames": 150_000,
+    "algorithm.learning_rate": 3e-3,
+    "algorithm.learning_rate_schedule": "linear",
+    "algorithm.num_games": 16,
+    "algorithm.fragment_length": 128,
+    "algorithm.minibatch_size": 512,
+    "algorithm.num_epochs": 10,
+    "algorithm.discount": 0.95,
+    "algorithm.entropy_weight": 0.0,
+    "algorithm.normalise_observations": True,
+    "algorithm.normalise_values": "running",
+    "algorithm.network.hidden": [64, 64],
+    "algorithm.network.critic_hidden": [64],
+    "algorithm.network.activation": "tanh",
+}
+
 PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("ppo", "pong"): _PONG,
+    ("ppo", "cartpole"): _CARTPOLE,
+    ("ppo", "gym:CartPole-v1"): _CARTPOLE,
+    ("ppo", "gymvec:CartPole-v1"): _CARTPOLE,
+    ("ppo", "pendulum"): _PENDULUM,
+    ("ppo", "gym:Pendulum-v1"): _PENDULUM,
+    ("ppo", "gymvec:Pendulum-v1"): _PENDULUM,
 }
 
 

@@ -96,12 +96,12 @@ def main() -> None:
         found["load_average"] = os.getloadavg()[0]
         record.setdefault(key, {})[way] = found
         print(key, way, found, flush=True)
-    record["machine"] = {
-        "cores": os.cpu_count(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-    }
-    RESULTS.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        record["machine"] = {
+            "cores": os.cpu_count(),
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+        }
+        RESULTS.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,8 @@ class Bowl:
         if self.log:
             with Path(self.log).open("a") as file:
                 file.write(f"{rng.integers(2**62)}\n")
-        time.sleep(self.delay)
+        if self.delay:
+            time.sleep(self.delay)
         return Outcome(np.array([np.sum(np.asarray(decision["x"]) ** 2)]))
 
 
@@ -54,7 +55,8 @@ class Trained(Bowl):
         if super_log:
             with Path(super_log).open("a") as file:
                 file.write(f"{rng.integers(2**62)}\n")
-        time.sleep(self.delay)
+        if self.delay:
+            time.sleep(self.delay)
         blob = decision["weights"]
         assert isinstance(blob, dict)
         weights = np.array(blob["w"], np.float64)

@@ -176,6 +176,31 @@ def resume_here(path: Path) -> Any:
     return resume(path)
 
 
+@pytest.mark.slow
+def test_pitfalls_evo_05_a_killed_run_of_players_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    common = [
+        "cartpole", "--ec", "pbt", "--ec.population", "4", "--evaluations", "40", "--seed", "3",
+        "--checkpoint_seconds", "0.3", "--training.frames", "128", "--training.episodes", "2",
+        "--training.algorithm.num_games", "8", "--training.algorithm.fragment_length", "16",
+        "--training.algorithm.network.hidden", "[16]",
+        "--training.algorithm.network.critic_hidden", "[8]", "-q",
+    ]  # fmt: skip
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    process = start("evolve", *common, "--run", str(straight))
+    assert process.wait(100) == 0
+    assert process.stderr is not None
+    process.stderr.close()
+    process = start("evolve", *common, "--run", str(killed))
+    kill_when(process, killed / "journal.jsonl", b'"group_told"', 3)
+    process = start("resume", str(killed), "-q")
+    kill_when(process, killed / "journal.jsonl", b'"individual_told"', 26)
+    process = start("resume", str(killed), "-q")
+    assert process.wait(100) == 0
+    assert process.stderr is not None
+    process.stderr.close()
+    assert genealogy(killed) == genealogy(straight)
+
+
 def test_a_killed_array_problem_goes_on_bit_for_bit(tmp_path: Path) -> None:
     common = [
         "dtlz2", "--ec", "nsga2", "--ec.population", "52", "--evaluations", "20000",

@@ -241,9 +241,12 @@ class Workflow:
             if self.out:
                 return
             individuals, self._held = sorted(self._held, key=lambda each: each.id), []
-        for individual in individuals:
-            if self.search.tell([individual]):
+        # Piece by piece, so that no two selections run unheard.
+        size = self.search.generation_size - self.search.num_arrived
+        while individuals:
+            if self.search.tell(individuals[:size]):
                 self.listener.selected(self.search)
+            individuals, size = individuals[size:], self.search.generation_size
 
     def _valid(self, outcome: Outcome) -> Outcome:
         """Turn an outcome that selection cannot use into a failed one that says why.

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import statistics
 import time
 from collections.abc import Iterable, Sequence
@@ -25,6 +24,7 @@ from lamarckian.mdp.garbage import rare_garbage_collection
 from lamarckian.mdp.policy import Decisions, draw_noise
 from lamarckian.mdp.tick import TickGame
 from lamarckian.mdp.wave_collector import WaveCollector
+from machine import machine_facts
 
 LENGTH = 128
 LIFE = 200
@@ -197,14 +197,7 @@ def main() -> None:
         "repetitions": options.repetitions,
         "life_length": LIFE,
         "results": rows,
-        "machine": {
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-            "load": round(os.getloadavg()[0], 2),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "system": f"{platform.system()} {platform.release()}",
-        },
+        "machine": machine_facts(),
     }
     if options.out:
         os.makedirs(os.path.dirname(options.out) or ".", exist_ok=True)

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from evolution_machine import machine_facts
 from lamarckian import ec, problems
 from lamarckian.ec import pareto
+from machine import machine_facts
 
 RESULTS = Path(__file__).parent / "results" / "evolution_arrival.json"
 REPETITIONS = 5

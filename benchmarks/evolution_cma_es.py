@@ -19,9 +19,9 @@ from typing import Any
 import cma
 import numpy as np
 
-from evolution_machine import machine_facts
 from lamarckian import ec, problems
 from lamarckian.ec.cma_es import CMAES
+from machine import machine_facts
 
 RESULTS = Path(__file__).parent / "results" / "evolution_cma_es.json"
 NAMES = "sphere,rosenbrock,rastrigin,ackley,griewank"

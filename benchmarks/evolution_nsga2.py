@@ -24,9 +24,9 @@ from pymoo.optimize import minimize
 from pymoo.problems import get_problem
 from scipy.stats import ranksums
 
-from evolution_machine import machine_facts
 from lamarckian import ec, problems
 from lamarckian.ec import indicators
+from machine import machine_facts
 
 POPULATION, EVALUATIONS = 100, 25_000
 RESULTS = Path(__file__).parent / "results" / "evolution_nsga2.json"

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable
@@ -34,6 +32,7 @@ from lamarckian.mdp.games import (
     Skirmish,
 )
 from lamarckian.mdp.tick import TickGame
+from machine import machine_facts
 
 BATCH: dict[str, tuple[int, Callable[[int], BatchGame]]] = {
     "pong": (256, Pong),
@@ -140,12 +139,7 @@ def main() -> None:
         rows.append(row)
         print(f"{name:28} {row['decisions_per_cpu_second']:>12,} decisions per CPU second")
     result = {
-        "machine": {
-            "processor": platform.processor() or platform.machine(),
-            "cores": os.cpu_count(),
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-        },
+        "machine": machine_facts(),
         "repetitions": arguments.repetitions,
         "games": rows,
     }

@@ -40,7 +40,6 @@ TARGETS: dict[str, tuple[str, float]] = {
     "pendulum": ("return_mean", -180.0),
     "pong": ("score", 0.95),
 }
-FRAMES = {"cartpole": 100_000, "pendulum": 150_000, "pong": 3_000_000}
 EFFICIENCY = {"CartPole-v1": 100_000, "Pendulum-v1": 100_000}
 
 # The two-sided 95 % quantile of Student's t by degrees of freedom.
@@ -177,7 +176,8 @@ def main() -> None:
 
     for game in arguments.games:
         facts = machine_facts("gymnasium")
-        result = targets(game, arguments.seeds, int(FRAMES[game] * arguments.share))
+        frames = int(preset("ppo", game)["frames"] * arguments.share)
+        result = targets(game, arguments.seeds, frames)
         print(
             f"{game}: {result['mean']:g} ({result['low']:g} to {result['high']:g}) after "
             f"{result['frames']:,} frames; target {result['target']:g}: "

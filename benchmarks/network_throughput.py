@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
-import platform
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +25,7 @@ from lamarckian.mdp.core import Discrete, Input, Role
 from lamarckian.rl.encoders import has_bfloat16_instructions
 from lamarckian.rl.network_config import NetworkConfig
 from lamarckian.rl.policy import TorchPolicy
+from machine import machine_facts
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 IMAGE_ROLE = Role(
@@ -166,13 +166,7 @@ def main() -> None:
         key=lambda row: row["learning_per_cpu_second"],
     )
     result = {
-        "machine": {
-            "processor": _processor(),
-            "cores": torch.get_num_threads(),
-            "bfloat16_instructions": has_bfloat16_instructions(),
-            "torch": torch.__version__,
-            "python": platform.python_version(),
-        },
+        "machine": machine_facts() | {"bfloat16_instructions": has_bfloat16_instructions()},
         "allocator": "default" if arguments.default_allocator else "freed memory kept",
         "images": images,
         "best": best,
@@ -184,13 +178,6 @@ def main() -> None:
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(text + "\n")
     print(text)
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.split(":", 1)[1].strip()
-    return platform.processor()
 
 
 if __name__ == "__main__":

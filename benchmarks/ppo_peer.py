@@ -152,6 +152,7 @@ def rllib(settings: dict[str, Any]) -> Callable[[], int]:
             num_env_runners=runners,
             num_envs_per_env_runner=settings["num_envs"],
             rollout_fragment_length=settings.get("fragment", "auto"),
+            sample_timeout_s=600.0,
         )
         .learners(num_learners=0, num_gpus_per_learner=0)
         .rl_module(model_config=model)
@@ -184,7 +185,7 @@ def rllib(settings: dict[str, Any]) -> Callable[[], int]:
     def step() -> int:
         nonlocal trained
         result = algorithm.train()
-        learner = result["learners"].get("__all_modules__", {})
+        learner = result.get("learners", {}).get("__all_modules__", {})
         total = learner.get("num_env_steps_trained_lifetime")
         if not appo or total is None:
             total = result["env_runners"]["num_env_steps_sampled_lifetime"]

@@ -9,6 +9,7 @@ whole tree of the side's processes, in the same way for everybody.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -73,21 +74,19 @@ class Side:
     def close(self) -> None:
         """End the side and everything it started."""
         self._tree()
-        if self._process.poll() is None:
-            try:
-                assert self._process.stdin is not None
-                self._process.stdin.close()
-                self._process.wait(20.0)
-            except (subprocess.TimeoutExpired, OSError):
-                pass
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(20.0)
         for process in self._seen.values():
-            try:
+            with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                continue
         self._process.kill()
         self._process.wait()
         psutil.wait_procs(list(self._seen.values()), timeout=5.0)
+        self._process.stdout.close()
         self._errors.close()
 
     def _tree(self) -> list[psutil.Process]:

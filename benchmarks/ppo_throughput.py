@@ -125,7 +125,7 @@ CASES = {
             "sb3": [peer("sb3", GYM, 8192, envs) for envs in (8, 32, 64)],
             "rllib": [
                 peer("rllib", GYM, 8192, envs, runners)
-                for runners, envs in ((0, 8), (0, 32), (1, 1), (1, 8), (1, 32), (2, 16), (2, 32))
+                for runners, envs in ((0, 8), (0, 32), (1, 8), (1, 32), (2, 16), (2, 32))
             ],
         },
         [

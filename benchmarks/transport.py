@@ -16,8 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Iterator
@@ -27,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from lamarckian.distributed import Processes, WorkerOptions, probe
+from machine import machine_facts
 
 RESULTS = Path(__file__).parent / "results" / "transport.json"
 OPTIONS = WorkerOptions(allow_oversubscription=True, fragments_in_flight=16)
@@ -182,15 +181,7 @@ def main() -> None:
     config = {"bytes": 4, "count": 0, "in_place": False}
     Processes(OPTIONS).start("transport:producer", [config] * 2, lambda line: None).close()
     report = {
-        "machine": {
-            "cores": os.cpu_count(),
-            "processor": platform.processor() or platform.machine(),
-            "system": f"{platform.system()} {platform.release()}",
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "load_average_before": os.getloadavg()[0],
-            "shared_memory": probe().kind,
-        },
+        "machine": machine_facts() | {"shared_memory": probe().kind},
         "transport": rows,
         "weights": [weights_cost(size) for size in (1 << 16, 1 << 22, 50 << 20)],
         "start_and_stop_two_workers_seconds": round(time.perf_counter() - began, 3),

@@ -50,6 +50,6 @@ def test_pendulum_preset_reaches_minus_180(game: str, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_pong_preset_beats_the_rule_bot(tmp_path: Path) -> None:
-    result = learn("pong", tmp_path, frames=3_000_000)
+    result = learn("pong", tmp_path)
     assert result.evaluation is not None
     assert result.evaluation["score"] >= 0.95

@@ -8,7 +8,6 @@ goes on with what was out. Nothing that was recorded is evaluated a second time.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +20,7 @@ from msgspec import Meta
 from lamarckian import config, seeding
 from lamarckian.distributed.group import WorkerOptions
 from lamarckian.distributed.placement import placement
+from lamarckian.distributed.process import available_cores
 from lamarckian.ec import EC
 from lamarckian.errors import ConfigError, EvaluatorError, RunError
 from lamarckian.evaluator import BatchEvaluator, Blob, Encoding, Evaluator
@@ -160,7 +160,7 @@ class Parts:
         grouped = is_grouped(self.evaluator)
         if settings.placement == "in-process":
             return InProcess(self.evaluator, settings.seed, members if grouped else 1)
-        num_workers = settings.num_workers or _cores()
+        num_workers = settings.num_workers or available_cores()
         group_size = -(-members // num_workers) if grouped else 1
         problem = {"problem": settings.problem, "options": dict(settings.options)}
         return Pool(
@@ -325,7 +325,3 @@ def _finish(parts: Parts, result: EvolutionResult, run: Run, recorder: Recorder)
             f"{reasons[0] if reasons else 'a number was not finite'}; run: {run.path}"
         )
     return result
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1

@@ -7,8 +7,8 @@ recorded in the run's journal first; the console and other recorders hear the sa
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -30,7 +30,7 @@ from lamarckian.rl.policy import TorchPolicy
 from lamarckian.rl.ppo import PPOLearner
 from lamarckian.runs.folder import Run
 from lamarckian.runs.interrupts import interrupts
-from lamarckian.runs.recorders import JournalRecorder, MultiRecorder
+from lamarckian.runs.recording import MakeRecorders, recording
 from lamarckian.runs.training_settings import Evaluating, TrainingRun, check
 
 __all__ = [
@@ -43,9 +43,6 @@ __all__ = [
     "resume",
     "train",
 ]
-
-MakeRecorders = Callable[[Run], Sequence[Recorder]]
-"""Builds what hears the run's events besides its journal."""
 
 RECENT_EPISODES = 100
 """Curves show means over so many of the latest episodes."""
@@ -99,7 +96,7 @@ def train(
             command=command,
             keep=settings.keep,
         ) as run,
-        _recording(run, recorders) as recorder,
+        recording(run, recorders) as recorder,
     ):
         return _Loop(settings, assembly, learners, gathering, run, recorder).run_all(first=True)
 
@@ -124,7 +121,7 @@ def resume(
     ):
         if frames is not None:
             run.change_config(settings)
-        with _recording(run, recorders) as recorder:
+        with recording(run, recorders) as recorder:
             loop = _Loop(settings, assembly, learners, gathering, run, recorder)
             checkpoint = run.load("last", require=("learners", "gathering", "loop"))
             run.go_back(checkpoint.info)
@@ -154,17 +151,6 @@ def make_gathering(settings: TrainingRun, assembly: Assembly) -> Gathering:
         max_staleness=settings.max_staleness,
         allow_oversubscription=settings.allow_oversubscription,
     )
-
-
-@contextmanager
-def _recording(run: Run, make: MakeRecorders | None) -> Iterator[Recorder]:
-    """The journal first, then whatever else is asked for; all closed at the end."""
-    others = make(run) if make is not None else []
-    recorder = MultiRecorder([JournalRecorder(run.journal), *others])
-    try:
-        yield recorder
-    finally:
-        recorder.close()
 
 
 def load_policies(

@@ -252,6 +252,7 @@ def test_pitfalls_dst_08_a_signal_leaves_nothing(number: signal.Signals, tmp_pat
     assert check_ending_with_actors(tmp_path / "run", number) == 130
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("game", "words", "code"),
@@ -273,7 +274,7 @@ def test_pitfalls_dst_01_a_failing_actor_is_explained(
         "train", f"failing_games:{game}", "--run", str(path), *ENDLESS_FRAMES, *SMALL,
         "--actors", "2", "--allow_oversubscription", "true", "--checkpoint_every", "1", "-q",
     )  # fmt: skip
-    out, err = child.communicate(timeout=110)
+    out, err = child.communicate(timeout=280)
     assert child.returncode == code, err
     assert out == ""
     for word in words:

@@ -138,7 +138,9 @@ def kill_when(process: subprocess.Popen[bytes], journal: Path, needle: bytes, co
     ("problem", "options"),
     [
         ("evaluators:Trained", ["--ec", "pbt", "--ec.population", "4"]),
-        ("evaluators:Bowl", ["--ec", "ga", "--ec.population", "10"]),
+        pytest.param(
+            "evaluators:Bowl", ["--ec", "ga", "--ec.population", "10"], marks=pytest.mark.slow
+        ),
     ],
 )
 def test_pitfalls_evo_05_a_killed_run_goes_on_as_if_nothing_had_happened(

@@ -90,7 +90,7 @@ def tick_speed(make: Callable[[], TickGame], seconds: float) -> tuple[float, flo
             seed += 1
         used += time.process_time() - mark
         while not game.over:
-            for player in list(game.awaited):
+            for player in game.overdue():
                 mark = time.process_time()
                 controller = game.controllers[player]
                 seen = controller.observe()

@@ -19,7 +19,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -51,50 +51,51 @@ class Gate:
     cancelled while it waits, and put it under ``asyncio.timeout``.
     """
 
-    __slots__ = ("_asyncio_future_blocking", "_error", "_value", "_waiter", "is_set")
+    __slots__ = ("_asyncio_future_blocking", "error", "is_set", "value", "waiter")
 
     def __init__(self) -> None:
         self.is_set = False
-        self._value: Any = None
-        self._waiter: Any = None
+        self._asyncio_future_blocking = True  # a task that finds it so waits here
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.waiter: Any = None
         """Who waits: a hand-stepped Lane, or the _TaskWaiter of an asyncio task."""
 
     def set(self, value: Any = None) -> None:
         """Open the gate; the waiter resumes with ``value``. Opening twice changes nothing."""
         if not self.is_set:
-            self._value = value
+            self.value = value
             self.is_set = True
-            waiter = self._waiter
+            waiter = self.waiter
             if waiter is not None:
                 waiter.resume(self)
 
     def fail(self, error: BaseException) -> None:
         """Open the gate; ``error`` is raised where it is awaited."""
         if not self.is_set:
-            self._error = error
-            self._value = _FAILED
+            self.error = error
             self.is_set = True
-            if self._waiter is not None:
-                self._waiter.resume(self)
+            if self.waiter is not None:
+                self.waiter.resume(self)
 
     def __await__(self) -> Generator[Gate, None, Any]:
         if not self.is_set:
-            self._asyncio_future_blocking = True
             yield self
-        if self._value is _FAILED:
-            raise self._error
-        return self._value
+        if self.error is not None:
+            raise self.error
+        return self.value
 
     # The rest is what asyncio.Task asks of a future it waits for.
 
     def add_done_callback(self, callback: Callable[[Gate], object], *, context: Any = None) -> None:
+        self._asyncio_future_blocking = True
         if self.is_set:
             asyncio.get_running_loop().call_soon(callback, self, context=context)
         else:
-            self._waiter = _TaskWaiter(callback, context)
+            self.waiter = _TaskWaiter(callback, context)
 
     def remove_done_callback(self, callback: Callable[[Gate], object]) -> int:
-        waiter, self._waiter = self._waiter, None
+        waiter, self.waiter = self.waiter, None
         if waiter is None:
             return 0
         waiter.leave()
@@ -104,18 +105,18 @@ class Gate:
         return asyncio.get_running_loop()
 
     def result(self) -> Any:
-        if self._value is _FAILED:
-            raise self._error
-        return self._value
+        if self.error is not None:
+            raise self.error
+        return self.value
 
     def exception(self) -> BaseException | None:
-        return self._error if self._value is _FAILED else None
+        return self.error
 
     def done(self) -> bool:
         return self.is_set
 
     def cancelled(self) -> bool:
-        return self._value is _FAILED and isinstance(self._error, asyncio.CancelledError)
+        return isinstance(self.error, asyncio.CancelledError)
 
     def cancel(self, msg: Any = None) -> bool:
         """Told by a task that is being cancelled while it waits here."""
@@ -125,7 +126,18 @@ class Gate:
         return True
 
 
-_FAILED = object()
+def open_gates(gates: Iterable[Gate], values: Iterable[Any]) -> None:
+    """Open many gates, each with its value; from the scheduler's own thread, while it does not sleep."""
+    for gate, value in zip(gates, values, strict=True):
+        if not gate.is_set:
+            gate.value = value
+            gate.is_set = True
+            waiter = gate.waiter
+            if type(waiter) is Lane:
+                waiter.ready.append(waiter)
+            elif waiter is not None:
+                waiter.resume(gate)
+
 
 _DRIVERS: WeakKeyDictionary[asyncio.AbstractEventLoop, Scheduler] = WeakKeyDictionary()
 """Which scheduler drives a loop: it must know which of its tasks wait for the platform itself."""
@@ -163,13 +175,15 @@ class _TaskWaiter:
 class Lane:
     """One running coroutine."""
 
-    __slots__ = ("coroutine", "ended", "scheduler", "task")
+    __slots__ = ("coroutine", "ended", "ready", "scheduler", "send", "task")
 
     def __init__(
         self, scheduler: Scheduler, coroutine: Coroutine[Any, Any, Any], ended: Ended
     ) -> None:
         self.scheduler = scheduler
+        self.ready = scheduler.ready
         self.coroutine: Any = coroutine
+        self.send = coroutine.send
         self.ended: Ended | None = ended
         self.task: asyncio.Task[Any] | None = None
 
@@ -372,10 +386,11 @@ class Scheduler:
     def _pump(self) -> None:
         ready = self.ready
         full = self.full
+        next_lane = ready.popleft
         while ready:
-            lane = ready.popleft()
+            lane = next_lane()
             try:
-                gate = lane.coroutine.send(None)
+                gate = lane.send(None)
             except StopIteration:
                 if lane.ended is not None:
                     lane.ended(None)
@@ -384,12 +399,10 @@ class Scheduler:
                 if lane.ended is not None:
                     lane.ended(error)
                 continue
-            if type(gate) is not Gate:
-                self._await_outside(lane, gate)
-            elif gate.is_set:
-                ready.append(lane)
+            if isinstance(gate, Gate):
+                gate.waiter = lane
             else:
-                gate._waiter = lane
+                self._await_outside(lane, gate)
             if full:
                 for wave in full:
                     wave.flush()

@@ -4,6 +4,9 @@ A lane's decisions go into a column of ``T`` rows. A full column whose cut is kn
 the next decision has been valued) is a *fragment*; fragments leave in the order they were completed, so
 fast players contribute at their own rate and nobody waits for a slow one.
 
+Arrays are time-major, as trajectories are: players in step with each other write neighbouring memory, and
+where every lane stands is kept in integer arrays, so that a wave is written without a loop over players.
+
 Shape letters: ``C`` columns, ``T`` rows of a column, ``N`` requests of one wave, ``K`` reward heads.
 """
 
@@ -11,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -30,17 +34,14 @@ from lamarckian.mdp.trajectory import Trajectory
 class Lane:
     """One seat's place in the store, and what its last decision has earned so far."""
 
-    __slots__ = ("at", "elapsed", "fresh", "last", "paid")
+    __slots__ = ("elapsed", "number", "paid")
 
-    def __init__(self) -> None:
-        self.at = -1
-        """Flat index ``column * T + row`` of the last decision; -1 before the first of a column."""
-        self.last = -1
-        """Flat index of the column's last row."""
-        self.fresh = True
-        """True until the present life has recorded a decision."""
-        self.paid: Sequence[float] = ()
-        """The ``K`` rewards of the last decision, discounted by the acts since it."""
+    def __init__(self, number: int) -> None:
+        self.number = number
+        """Index into the store's arrays of lanes."""
+        self.paid: Any = 0.0
+        """Rewards since the last decision, discounted by the acts since: one number, or ``K`` of them if
+        there are several heads. Holds nothing while ``elapsed`` is 0."""
         self.elapsed = 0
         """Acts since the last decision."""
 
@@ -87,7 +88,7 @@ class FragmentStore:
         chunks = -(-self.length // self.chunk_length) if self.chunk_length else 0
 
         def columns(shape: tuple[int, ...], dtype: str, rows: int = self.length) -> Array:
-            return np.zeros((self.num_columns, rows, *shape), dtype)
+            return np.zeros((rows, self.num_columns, *shape), dtype)
 
         self.inputs = {k: columns(v.shape, v.dtype) for k, v in role.inputs.items()}
         self.state = {k: columns(v.shape, v.dtype) for k, v in role.state.items()}
@@ -107,13 +108,32 @@ class FragmentStore:
             "valid": columns((), "bool"),
             "policy_version": columns((), "int64"),
         }
-        self._nothing = (0.0,) * heads
+        self._rows = np.empty(0, np.int64)
+        """Per lane: row of the last decision in its column; -1 before the first."""
+        self._columns = np.empty(0, np.int64)
+        """Per lane: its column; -1 if it has none."""
+        self._begun = np.empty(0, np.bool_)
+        """Per lane: True once the present life has recorded a decision."""
+        self._num_lanes = 0
+        self._nothing: Any = 0.0 if heads == 1 else (0.0,) * heads
         self._free = list(range(self.num_columns - 1, -1, -1))
         self._flatten()
 
+    def lane(self) -> Lane:
+        """Make a lane; it serves one life after the other."""
+        number = self._num_lanes
+        self._num_lanes += 1
+        if number == len(self._rows):
+            more = number // 2 + 8
+            self._rows = np.concatenate([self._rows, np.full(more, -1)])
+            self._columns = np.concatenate([self._columns, np.full(more, -1)])
+            self._begun = np.concatenate([self._begun, np.zeros(more, np.bool_)])
+        return Lane(number)
+
     def record(
         self,
-        lanes: list[Lane],
+        lanes: Sequence[int],
+        earned: tuple[Sequence[int], Sequence[Any]],
         skipped: list[int],
         inputs: Arrays,
         legal: Arrays,
@@ -122,49 +142,37 @@ class FragmentStore:
         decisions: Decisions,
         version: int,
     ) -> None:
-        """Write one wave: row ``n`` of every array belongs to ``lanes[n]``. Arrays have leading N.
+        """Write one wave: row ``n`` of every array belongs to the lane numbered ``lanes[n]``.
 
-        ``skipped`` lists the rows to be kept out of the learning data.
+        Arrays have leading N. ``earned`` holds each lane's ``elapsed`` and ``paid``, which belong to its
+        decision before; ``skipped`` lists the rows to be kept out of the learning data. A lane occurs once.
         """
-        before: list[int] = []
-        paid: list[Sequence[float]] = []
-        elapsed: list[int] = []
-        starts: list[int] = []
-        places: list[int] = []
-        unacted: list[int] = []
-        nothing = self._nothing
-        for n, lane in enumerate(lanes):
-            at = lane.at
-            if lane.fresh:
-                lane.fresh = False
-                starts.append(n)
-            else:
-                before.append(at)
-                paid.append(lane.paid)
-                elapsed.append(lane.elapsed)
-                if lane.elapsed == 0:
-                    unacted.append(at)
-                if at == lane.last:
-                    self._cut_open_end(lane, n, inputs, state, recurrent, decisions.values)
-                    at = -1
-            if at == lane.last:
-                column = self._take_column()
-                at = column * self.length
-                lane.last = at + self.length - 1
-            else:
-                at += 1
-            lane.at = at
-            lane.paid = nothing
-            lane.elapsed = 0
-            places.append(at)
+        numbers = np.array(lanes)
+        rows = self._rows[numbers]
+        columns = self._columns[numbers]
+        begun = self._begun[numbers]
+        if begun.all():
+            self._settle(rows * self.num_columns + columns, *earned)
+        elif begun.any():
+            was = np.flatnonzero(begun)
+            elapsed, paid = ([column[n] for n in was.tolist()] for column in earned)
+            self._settle(rows[was] * self.num_columns + columns[was], elapsed, paid)
+        full = rows == self.length - 1
+        if full.any():
+            for n in np.flatnonzero(full).tolist():
+                self._cut_open_end(
+                    int(rows[n]), int(columns[n]), n, inputs, state, recurrent, decisions.values
+                )
+            columns[full] = -1
+        homeless = columns < 0
+        if homeless.any():
+            columns[homeless] = self._take_columns(int(homeless.sum()))
+            rows[homeless] = -1
+            self._columns[numbers] = columns
+        rows += 1
+        self._rows[numbers] = rows
+        index = rows * self.num_columns + columns
         flat = self._flat
-        if before:
-            past = np.array(before)
-            flat["rewards"][past] = paid
-            flat["elapsed"][past] = elapsed
-            if unacted:
-                flat["valid"][unacted] = False
-        index = np.array(places)
         for name, array in inputs.items():
             self._flat_inputs[name][index] = array
         for name, array in legal.items():
@@ -177,25 +185,38 @@ class FragmentStore:
         flat["values"][index] = decisions.values
         flat["valid"][index] = True
         flat["policy_version"][index] = version
-        if starts:
-            flat["starts"][index[starts]] = True
+        if not begun.all():
+            flat["starts"][index[~begun]] = True
+            self._begun[numbers] = True
         if skipped:
             flat["valid"][index[skipped]] = False
         if recurrent:
-            columns, rows = np.divmod(index, self.length)
             heads = np.flatnonzero(rows % self.chunk_length == 0)
             if len(heads):
-                chunk = (columns[heads], rows[heads] // self.chunk_length)
+                chunk = (rows[heads] // self.chunk_length, columns[heads])
                 for name, array in recurrent.items():
                     self.recurrent[name][chunk] = array[heads]
 
+    def _settle(self, before: Array, elapsed: Sequence[int], paid: Sequence[Any]) -> None:
+        """Write what the decisions at the flat indices ``before`` have brought."""
+        flat = self._flat
+        flat["elapsed"][before] = elapsed
+        if 0 in elapsed:  # nobody acted on some: nothing was paid, nothing is to be learned
+            paid = [sums if acts else self._nothing for sums, acts in zip(paid, elapsed)]
+            flat["valid"][before[np.equal(elapsed, 0)]] = False
+        flat["rewards"][before] = np.array(paid).reshape(len(before), -1)
+
     def pay(self, lane: Lane, rewards: Sequence[float]) -> None:
-        """Add the rewards of one act to the lane's last decision, discounted by the acts since."""
-        if lane.fresh:
-            return
+        """Add the rewards of one act to the lane's last decision, discounted by the acts since.
+
+        Before the first decision of a life there is none to add to: :meth:`record` drops them.
+        """
         elapsed = lane.elapsed
+        single = len(rewards) == 1
         if elapsed == 0:
-            lane.paid = tuple(rewards)
+            lane.paid = rewards[0] if single else tuple(rewards)
+        elif single:
+            lane.paid += rewards[0] * self.discounts[0] ** elapsed
         else:
             lane.paid = [
                 total + reward * discount**elapsed
@@ -207,19 +228,21 @@ class FragmentStore:
         self, lane: Lane, *, terminated: bool, final: Observation | None, recurrent: Arrays
     ) -> None:
         """Close the lane's present life. ``final`` is the observation a truncated life bootstraps from."""
-        if lane.fresh:
+        number = lane.number
+        elapsed, lane.elapsed = lane.elapsed, 0
+        if not self._begun[number]:
             return
-        at = lane.at
+        row, column = int(self._rows[number]), int(self._columns[number])
+        at = row * self.num_columns + column
         flat = self._flat
-        flat["rewards"][at] = lane.paid
-        flat["elapsed"][at] = lane.elapsed
-        if lane.elapsed == 0:
+        flat["rewards"][at] = lane.paid if elapsed else self._nothing
+        flat["elapsed"][at] = elapsed
+        if elapsed == 0:
             flat["valid"][at] = False
         if terminated:
             flat["terminated"][at] = True
         elif final is not None:
             flat["truncated"][at] = True
-            column, row = divmod(at, self.length)
             self._cuts.setdefault(column, []).append(
                 _Cut(
                     row,
@@ -228,23 +251,29 @@ class FragmentStore:
                     {k: np.array(v) for k, v in recurrent.items()},
                 )
             )
-        if at == lane.last:
-            self._finish(lane)
-        lane.fresh = True
+        if row == self.length - 1:
+            self.finished.append(column)
+            self._rows[number] = self._columns[number] = -1
+        self._begun[number] = False
 
     def drop(self, lane: Lane) -> None:
         """Give a lane's unfinished column back unread: its match failed."""
-        if lane.at >= 0:
-            column = lane.at // self.length
+        column = int(self._columns[lane.number])
+        if column >= 0:
             self._cuts.pop(column, None)
             self._clean([column])
             self._free.append(column)
-        lane.at, lane.last, lane.fresh = -1, -1, True
+        self._rows[lane.number] = self._columns[lane.number] = -1
+        self._begun[lane.number] = False
+        lane.elapsed = 0
 
     def clear(self) -> None:
         """Forget everything, finished fragments too. Lanes of before must not be used any more."""
         self.finished.clear()
         self._cuts.clear()
+        self._rows = self._columns = np.empty(0, np.int64)
+        self._begun = np.empty(0, np.bool_)
+        self._num_lanes = 0
         self._clean(list(range(self.num_columns)))
         self._free = list(range(self.num_columns - 1, -1, -1))
 
@@ -260,11 +289,7 @@ class FragmentStore:
         ]
 
         def gather(group: Arrays) -> Arrays:
-            out = {k: np.empty((v.shape[1], num, *v.shape[2:]), v.dtype) for k, v in group.items()}
-            for k, v in group.items():
-                for n, column in enumerate(taken):
-                    out[k][:, n] = v[column]
-            return out
+            return {k: np.take(v, taken, axis=1) for k, v in group.items()}
 
         def stack(select: str, like: Arrays) -> Arrays:
             return {
@@ -307,10 +332,16 @@ class FragmentStore:
         )
 
     def _cut_open_end(
-        self, lane: Lane, n: int, inputs: Arrays, state: Arrays, recurrent: Arrays, values: Array
+        self,
+        row: int,
+        column: int,
+        n: int,
+        inputs: Arrays,
+        state: Arrays,
+        recurrent: Arrays,
+        values: Array,
     ) -> None:
-        """The lane's next decision is known: its full column bootstraps from it."""
-        column, row = divmod(lane.at, self.length)
+        """The next decision after a full column is request ``n``: the column bootstraps from it."""
         self._cuts.setdefault(column, []).append(
             _Cut(
                 row,
@@ -320,30 +351,26 @@ class FragmentStore:
                 values[n].copy(),
             )
         )
-        self._finish(lane)
-
-    def _finish(self, lane: Lane) -> None:
-        self.finished.append(lane.at // self.length)
-        lane.at = lane.last = -1
+        self.finished.append(column)
 
     def _clean(self, columns: list[int]) -> None:
         """Marks that are only ever set, never cleared, while a column fills."""
         for name in ("terminated", "truncated", "starts", "valid"):
-            self.scalars[name][columns] = False
+            self.scalars[name][:, columns] = False
 
-    def _take_column(self) -> int:
-        if not self._free:
+    def _take_columns(self, num: int) -> list[int]:
+        while len(self._free) < num:
             self._grow()
-        return self._free.pop()
+        return [self._free.pop() for _ in range(num)]
 
     def _grow(self) -> None:
         more = self.num_columns // 2 + 1
         for group in self._groups():
             for name, array in group.items():
                 group[name] = np.concatenate(
-                    [array, np.zeros((more, *array.shape[1:]), array.dtype)]
+                    [array, np.zeros((len(array), more, *array.shape[2:]), array.dtype)], axis=1
                 )
-        self._free = list(range(self.num_columns + more - 1, self.num_columns - 1, -1))
+        self._free[:0] = range(self.num_columns + more - 1, self.num_columns - 1, -1)
         self.num_columns += more
         self._flatten()
 

@@ -63,8 +63,8 @@ class Match:
         self.scheduler = scheduler
         self.name = name
         self.ended = ended
-        self._has_joiners = type(mdp).joining is not MDP.joining
         self._idle_lanes: dict[str, list[fragments.Lane]] = {}
+        self._has_joiners = type(mdp).joining is not MDP.joining
         self._running: dict[int, tuple[Lane, Controller, Seat]] = {}
         self._helpers: list[Lane] = []
         self._result = MatchResult(0)
@@ -183,8 +183,9 @@ class Match:
         heads = self.mdp.roles[controller.role].num_rewards
         place: fragments.Lane | None = None
         if cast.learns:
+            assert cast.wave.store is not None
             idle = self._idle_lanes.setdefault(controller.role, [])
-            place = idle.pop() if idle else fragments.Lane()
+            place = idle.pop() if idle else cast.wave.store.lane()
         seat = Seat(controller, cast.wave, heads, self.players_rng, place)
         key = id(controller)
         lane = self.scheduler.start(

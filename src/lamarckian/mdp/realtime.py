@@ -124,7 +124,7 @@ class RealTimeController(Controller):
 
     @direct
     async def ready(self) -> Sequence[float]:
-        if self.alive and self.player not in self.match.game.awaited:
+        if self.alive and not self.inner.due:
             self.gate = Gate()
             await self.gate
         return self.take()
@@ -315,7 +315,7 @@ class RealTime(MDP):
             self.lateness.overruns += 1
         # The tick keeps its rhythm; after a long stall of the process it does not race to catch up.
         self._next = self._next + self.period if behind < 1.0 else now + self.period
-        due = [self.players[name] for name in sorted(game.awaited) if name in self.players]
+        due = [self.players[name] for name in game.overdue() if name in self.players]
         actions: dict[str, Action] = {}
         for controller in due:
             if controller.acting:
@@ -335,7 +335,7 @@ class RealTime(MDP):
             for head, amount in enumerate(paid):
                 controller.rewards[head] += amount
             waits = controller.acting or controller.gate is not None
-            if waits and (not controller.alive or controller.player in game.awaited):
+            if waits and (not controller.alive or controller.inner.due):
                 controller.acting = False
                 controller.due_since = now
                 gate, controller.gate = controller.gate, None

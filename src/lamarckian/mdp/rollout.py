@@ -9,13 +9,13 @@ holds, and the waves that serve many seats with one call.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, cast
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from lamarckian.errors import GameError
-from lamarckian.mdp.batching import Gate, Wave, direct
+from lamarckian.mdp.batching import Gate, Wave, direct, open_gates
 from lamarckian.mdp.core import Array, Arrays, Bot, Controller, Input, Observation, Role, mask_size
 from lamarckian.mdp.fragments import FragmentStore, Lane
 from lamarckian.mdp.policy import Decisions, Policy, draw_noise
@@ -52,6 +52,27 @@ PlayerFunction = Callable[[Controller, Any], Awaitable[None]]
 """A coroutine function ``(controller, seat)`` that plays one life."""
 
 
+class Question(Gate):
+    """Where a seat waits for its action; serves one decision after the other."""
+
+    __slots__ = ("asked", "part")
+
+    def __init__(self, part: str) -> None:
+        super().__init__()
+        self.asked = False
+        """True from the question until somebody has taken the answer."""
+        self.part = part
+
+    def __await__(self) -> Generator[Gate, None, dict[str, Any]]:
+        if not self.is_set:
+            yield self
+        if self.error is not None:
+            raise self.error
+        self.asked = False
+        answer: dict[str, Any] = {self.part: self.value} if self.part else self.value
+        return answer
+
+
 class Seat:
     """What a player coroutine holds: it decides through a policy or a bot, and reports rewards.
 
@@ -60,7 +81,10 @@ class Seat:
     towards the last recorded decision, discounted by the acts in between.
     """
 
-    __slots__ = ("_returns", "_stream", "controller", "lane", "length", "memory", "wave")
+    __slots__ = (
+        "_question", "_returns", "_stream", "_total", "controller", "lane", "length", "memory",
+        "wave",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -76,7 +100,10 @@ class Seat:
         self.memory: Arrays = wave.memory
         self.length = 0
         """Acts so far."""
-        self._returns = [0.0] * num_rewards
+        self._total = 0.0
+        """The return, where there is one reward head."""
+        self._returns = [] if num_rewards == 1 else [0.0] * num_rewards
+        self._question = Question(wave.part)
         self._stream = stream
 
     @property
@@ -85,50 +112,90 @@ class Seat:
         return self._stream()
 
     def decide(self, observation: Observation, learn: bool = True) -> Awaitable[dict[str, Any]]:
-        """Ask for an action. ``learn`` False keeps the decision out of the learning data."""
+        """Ask for an action. ``learn`` False keeps the decision out of the learning data.
+
+        Only the arrays are kept until the answer, and all that the wave needs goes into one tuple: what
+        thousands of players hold while they wait decides how much of it stays in the processor's cache.
+        """
         wave = self.wave
-        gate = Gate()
+        question = self._question
+        if question.asked:  # whoever asked before has given up, or two ask at once
+            question = self._question = Question(wave.part)
+            wave.asked_twice = True
+        question.asked = True
+        question.is_set = False
+        try:
+            seen = (
+                observation.inputs[wave.only_input] if wave.only_input else wave.seen(observation)
+            )
+        except KeyError:
+            wrong = contradiction(wave.role, observation)
+            raise GameError(f"decision {self.length}: {wrong}") from None
+        lane = self.lane
         pending = wave.pending
-        pending.append((self, gate, observation, learn))
+        if lane is None:
+            pending.append((self, question, seen, learn, -1, 0, 0.0))
+        else:
+            pending.append((self, question, seen, learn, lane.number, lane.elapsed, lane.paid))
+            lane.elapsed = 0
         if len(pending) == wave.max_size:
             wave.full.append(wave)
-        return gate
+        return question
 
     def begin(self, rewards: Sequence[float]) -> None:
         """Report what was paid before the first decision: it counts in the return only."""
-        for head, amount in enumerate(rewards):
-            self._returns[head] += amount
+        if len(rewards):
+            self._count(rewards)
 
     def reward(self, rewards: Sequence[float]) -> None:
         """Report the ``K`` rewards of one act."""
         self.length += 1
+        lane = self.lane
+        if not self._returns and len(rewards) == 1 and lane is not None and lane.elapsed == 0:
+            # The common case: one head, one act per decision.
+            amount = rewards[0]
+            self._total += amount
+            lane.paid = amount
+            lane.elapsed = 1
+            return
+        self._count(rewards)
+        if lane is not None and self.wave.store is not None:
+            self.wave.store.pay(lane, rewards)
+
+    def _count(self, rewards: Sequence[float]) -> None:
         returns = self._returns
-        if len(rewards) != len(returns):
+        heads = len(returns) or 1
+        if len(rewards) != heads:
             raise GameError(
-                f"act {self.length}: expected {len(returns)} rewards, one per reward head, "
+                f"act {self.length}: expected {heads} rewards, one per reward head, "
                 f"got {len(rewards)}"
             )
-        if len(returns) == 1:
-            returns[0] += rewards[0]
-        else:
-            for head, amount in enumerate(rewards):
-                returns[head] += amount
-        lane = self.lane
-        if lane is not None and not lane.fresh:
-            if lane.elapsed == 0:
-                lane.paid = tuple(rewards)
-                lane.elapsed = 1
-            else:
-                assert self.wave.store is not None
-                self.wave.store.pay(lane, rewards)
+        if heads == 1:
+            self._total += rewards[0]
+            return
+        for head, amount in enumerate(rewards):
+            returns[head] += amount
 
     @property
     def returns(self) -> tuple[float, ...]:
         """Undiscounted sums per reward head so far."""
-        return tuple(self._returns)
+        return tuple(self._returns) or (self._total,)
 
 
-Request = tuple[Seat, Gate, Observation, bool]
+Request = tuple[Seat, Question, Any, bool, int, int, Any]
+"""Seat, where the answer goes, what it saw, whether to learn, and its lane's number, acts and pay."""
+
+
+class Requests(NamedTuple):
+    """The requests of one wave, column by column."""
+
+    seats: tuple[Seat, ...]
+    questions: tuple[Question, ...]
+    seen: tuple[Any, ...]
+    learn: tuple[bool, ...]
+    lanes: tuple[int, ...]
+    elapsed: tuple[int, ...]
+    paid: tuple[Any, ...]
 
 
 class DecisionWave:
@@ -145,10 +212,17 @@ class DecisionWave:
         self.memory = {}
         self.full: list[Wave] = []
         self.pending: list[Request] = []
+        self.asked_twice = False
+        """True if a seat may have more than one pending request."""
         self.num_decisions = 0
         self.num_waves = 0
         self.seconds = 0.0
         """Time spent on serving."""
+        self.part = next(iter(role.actions)) if len(role.actions) == 1 else ""
+        """The action part, if there is one only."""
+        plain = len(role.inputs) == 1 and not role.masked and not role.state
+        self.only_input = next(iter(role.inputs)) if plain else ""
+        """The input, if observations are nothing but this."""
 
     @property
     def size(self) -> int:
@@ -159,67 +233,78 @@ class DecisionWave:
         """Version of the policy that decides; 0 for a rule player."""
         return 0
 
+    def seen(self, observation: Observation) -> list[Array]:
+        """Return the declared arrays of an observation: inputs, masks, state. Raises KeyError."""
+        role = self.role
+        return [
+            *[observation.inputs[name] for name in role.inputs],
+            *[observation.legal[name] for name in role.masked],
+            *[observation.state[name] for name in role.state],
+        ]
+
     def withdraw(self, seat: Seat) -> None:
         """Forget what ``seat`` asked for: its match is over."""
-        if any(request[0] is seat for request in self.pending):
+        mine = [request for request in self.pending if request[0] is seat]
+        if mine:
             self.pending = [request for request in self.pending if request[0] is not seat]
+            if seat.lane is not None:  # what the decision before had earned
+                seat.lane.elapsed, seat.lane.paid = mine[0][5:]
 
     def flush(self) -> None:
         """Serve all pending requests with one call and open their gates."""
-        requests, self.pending = self.pending, []
-        if not requests:
+        pending, self.pending = self.pending, []
+        if not pending:
             return
         mark = time.perf_counter()
+        requests = Requests(*zip(*pending, strict=True))
         try:
-            seen = self._stack(requests)
-        except (ValueError, TypeError, KeyError):
-            requests = [request for request in requests if self._fits(request)]
-            if not requests:
+            seen = self._stack(requests.seen)
+        except (ValueError, TypeError):
+            pending = [request for request in pending if self._fits(request)]
+            if not pending:
                 return
-            seen = self._stack(requests)
-        self.num_decisions += len(requests)
+            requests = Requests(*zip(*pending, strict=True))
+            seen = self._stack(requests.seen)
+        self.num_decisions += len(pending)
         self.num_waves += 1
         game_actions = self.serve(requests, *seen)
-        if len(game_actions) == 1:
-            ((name, array),) = game_actions.items()
-            actions = [{name: row} for row in _rows(array)]
+        if self.part:
+            actions = _rows(game_actions[self.part])
         else:
             parts = [(name, _rows(array)) for name, array in game_actions.items()]
-            actions = [{name: rows[n] for name, rows in parts} for n in range(len(requests))]
-        for request, action in zip(requests, actions, strict=True):
-            request[1].set(action)
+            actions = [{name: rows[n] for name, rows in parts} for n in range(len(pending))]
+        open_gates(requests.questions, actions)
         self.seconds += time.perf_counter() - mark
 
-    def serve(
-        self, requests: list[Request], inputs: Arrays, legal: Arrays, state: Arrays
-    ) -> Arrays:
+    def serve(self, requests: Requests, inputs: Arrays, legal: Arrays, state: Arrays) -> Arrays:
         """Return the game actions, part -> ``[N, ...]``."""
         raise TypeError(f"{type(self).__name__} does not decide")
 
-    def _stack(self, requests: list[Request]) -> tuple[Arrays, Arrays, Arrays]:
+    def _stack(self, seen: tuple[Any, ...]) -> tuple[Arrays, Arrays, Arrays]:
         role = self.role
-        seen = [request[2] for request in requests]
+        if self.only_input:
+            item = role.inputs[self.only_input]
+            return {self.only_input: _stack(seen, item.dtype, item.shape)}, {}, {}
+        columns = zip(*seen, strict=True)
         return (
-            {
-                k: _stack([o.inputs[k] for o in seen], v.dtype, v.shape)
-                for k, v in role.inputs.items()
-            },
-            {
-                k: _stack([o.legal[k] for o in seen], "bool", (mask_size(role.actions[k]),))
-                for k in role.masked
-            },
-            {
-                k: _stack([o.state[k] for o in seen], v.dtype, v.shape)
-                for k, v in role.state.items()
-            },
+            {k: _stack(next(columns), v.dtype, v.shape) for k, v in role.inputs.items()},
+            {k: _stack(next(columns), "bool", (mask_size(role.actions[k]),)) for k in role.masked},
+            {k: _stack(next(columns), v.dtype, v.shape) for k, v in role.state.items()},
         )
 
     def _fits(self, request: Request) -> bool:
         """Fail the match of a player whose observation contradicts the role; others are served."""
-        seat, gate, observation, _ = request
-        wrong = contradiction(self.role, observation)
+        seat, question, seen = request[:3]
+        arrays = iter([seen] if self.only_input else seen)
+        role = self.role
+        observation = Observation(
+            {name: next(arrays) for name in role.inputs},
+            {name: next(arrays) for name in role.masked},
+            {name: next(arrays) for name in role.state},
+        )
+        wrong = contradiction(role, observation)
         if wrong:
-            gate.fail(GameError(f"decision {seat.length}: {wrong}"))
+            question.fail(GameError(f"decision {seat.length}: {wrong}"))
         return not wrong
 
 
@@ -232,9 +317,7 @@ class BotWave(DecisionWave):
         super().__init__(role, rng, max_size)
         self.bot = bot
 
-    def serve(
-        self, requests: list[Request], inputs: Arrays, legal: Arrays, state: Arrays
-    ) -> Arrays:
+    def serve(self, requests: Requests, inputs: Arrays, legal: Arrays, state: Arrays) -> Arrays:
         return self.bot(inputs, legal, self.rng)
 
 
@@ -264,53 +347,55 @@ class PolicyWave(DecisionWave):
     def version(self) -> int:
         return self.policy.version
 
-    def serve(
-        self, requests: list[Request], inputs: Arrays, legal: Arrays, state: Arrays
-    ) -> Arrays:
+    def serve(self, requests: Requests, inputs: Arrays, legal: Arrays, state: Arrays) -> Arrays:
         policy = self.policy
-        recurrent = {
-            name: np.stack([request[0].memory[name] for request in requests])
-            for name in self.memory
-        }
-        noise = None if self.greedy else draw_noise(self.role, len(requests), self.rng)
+        seats = requests.seats
+        recurrent = {name: np.stack([seat.memory[name] for seat in seats]) for name in self.memory}
+        noise = None if self.greedy else draw_noise(self.role, len(seats), self.rng)
         decisions = policy.act(inputs, legal, state, recurrent, noise)
         if self.store is not None:
             self._record(self.store, requests, inputs, legal, state, recurrent, decisions)
         if decisions.recurrent:
             # Copied: a row handed out must not change when the policy reuses its arrays.
             memory = {name: np.array(array) for name, array in decisions.recurrent.items()}
-            for n, request in enumerate(requests):
-                request[0].memory = {name: array[n] for name, array in memory.items()}
+            for n, seat in enumerate(seats):
+                seat.memory = {name: array[n] for name, array in memory.items()}
         return decisions.game_actions
 
     def _record(
         self,
         store: FragmentStore,
-        requests: list[Request],
+        requests: Requests,
         inputs: Arrays,
         legal: Arrays,
         state: Arrays,
         recurrent: Arrays,
         decisions: Decisions,
     ) -> None:
-        lanes = [request[0].lane for request in requests]
-        learn = [request[3] for request in requests]
-        if None in lanes:
-            keep = [n for n, lane in enumerate(lanes) if lane is not None]
-            if not keep:
+        _, _, _, learn, lanes, elapsed, paid = requests
+        if self.asked_twice or -1 in lanes:
+            # Of the questions of one seat the last is recorded: nobody acts on the others. What the
+            # decision before them had earned came with the first.
+            self.asked_twice = False
+            first = {lane: n for n, lane in reversed(list(enumerate(lanes)))}
+            last = {lane: n for n, lane in enumerate(lanes) if lane >= 0}
+            if not last:
                 return
-            lanes = [lanes[n] for n in keep]
-            learn = [learn[n] for n in keep]
+            keep = list(last.values())
+            lanes = tuple(last)
+            learn = tuple(learn[n] for n in keep)
+            elapsed = tuple(elapsed[first[lane]] for lane in lanes)
+            paid = tuple(paid[first[lane]] for lane in lanes)
             inputs, legal, state, recurrent, actions = (
                 {k: v[keep] for k, v in group.items()}
                 for group in (inputs, legal, state, recurrent, decisions.actions)
             )
             decisions = Decisions({}, actions, decisions.log_prob[keep], decisions.values[keep])
         skipped = [] if all(learn) else [n for n, wanted in enumerate(learn) if not wanted]
+        earned = (elapsed, paid)
         store.record(
-            cast("list[Lane]", lanes), skipped, inputs, legal, state, recurrent, decisions,
-            self.policy.version,
-        )  # fmt: skip
+            lanes, earned, skipped, inputs, legal, state, recurrent, decisions, self.policy.version
+        )
 
 
 def contradiction(role: Role, observation: Observation) -> str:
@@ -333,7 +418,7 @@ def contradiction(role: Role, observation: Observation) -> str:
     return ""
 
 
-def _stack(rows: list[Array], dtype: str, shape: tuple[int, ...]) -> Array:
+def _stack(rows: Sequence[Array], dtype: str, shape: tuple[int, ...]) -> Array:
     out: Array = np.array(rows, dtype=dtype)
     if out.shape[1:] != shape:
         raise ValueError("rows of another shape than declared")

@@ -28,7 +28,9 @@ class TickController(Controller):
     """A player of a :class:`TickGame`. Awaiting it means: until my next decision is due, or I am out."""
 
     __slots__ = (
+        "_spare",
         "alive",
+        "due",
         "final",
         "game",
         "gate",
@@ -51,8 +53,12 @@ class TickController(Controller):
         self.out = False
         """True once the tick that ended this life is over: nothing is paid any more."""
         self.final: Observation | None = None
+        self.due = False
+        """True while the game awaits this player's action."""
         self.rewards = [0.0] * game.roles[role].num_rewards
         self.gate: Gate | None = None
+        """Where the player waits, if it waits."""
+        self._spare: Gate | None = None
         self.result = PlayerResult()
 
     def observe(self) -> Observation:
@@ -64,34 +70,41 @@ class TickController(Controller):
 
     def act(self, action: Action) -> TickController:
         game = self.game
-        player = self.player
-        if game.solo is self and self.alive:
+        if not self.due:
+            raise GameError(
+                f"{type(game).__name__} tick {game.ticks}: player {self.player!r} acted when it was "
+                f"not awaited (awaited: {game.overdue() or 'nobody'}); await act() before acting again"
+            )
+        if game.solo is self:
             # Nobody else to wait for: this act is the tick.
-            game.tick({player: action})
+            game.tick({self.player: action})
             game.ticks += 1
             if not self.alive or game.solo is not self:
-                game.awaited.clear()
+                self.due = False
+                game.num_awaited = 0
                 if not game.settle_tick():
                     game.advance()
             return self
-        awaited = game.awaited
-        if player not in awaited or not self.alive:
-            raise GameError(
-                f"{type(game).__name__} tick {game.ticks}: player {player!r} acted when it was not "
-                f"awaited (awaited: {sorted(awaited) or 'nobody'}); await act() before acting again"
-            )
-        awaited.discard(player)
-        game.actions[player] = action
-        if not awaited:
+        self.due = False
+        game.actions[self.player] = action
+        game.num_awaited -= 1
+        if not game.num_awaited:
             game.advance()
         return self
 
     def __await__(self) -> Generator[Any, Any, Sequence[float]]:
         # Most often the tick is over by now, and nobody has to wait.
-        if self.alive and self.player not in self.game.awaited:
-            gate = self.gate = Gate()
-            yield from gate.__await__()
-        return self.take_rewards()
+        if not self.due and self.alive:
+            gate = self.gate = self._spare or Gate()
+            self._spare = None
+            yield gate
+            if gate.error is not None:
+                raise gate.error
+            gate.is_set = False
+            self._spare = gate
+        rewards = self.rewards
+        self.rewards = [0.0] * len(rewards)
+        return rewards
 
     def outcome(self) -> PlayerResult:
         return self.result
@@ -153,6 +166,7 @@ class TickGame(MDP):
         controller = self.controllers[player]
         if not controller.alive:
             return
+        self._somebody_ended = True
         controller.alive = False
         controller.truncated = truncated
         controller.terminated = not truncated
@@ -185,7 +199,8 @@ class TickGame(MDP):
         self.ticks = 0
         self.over = False
         self.actions: dict[str, Action] = {}
-        self.awaited: set[str] = set()
+        self.num_awaited = 0
+        self._somebody_ended = False
         self.controllers = {}
         self.solo = None
         self._joined: deque[TickController] = deque()
@@ -211,7 +226,7 @@ class TickGame(MDP):
         return controller
 
     def overdue(self) -> list[str]:
-        return sorted(self.awaited)
+        return sorted(name for name, controller in self.controllers.items() if controller.due)
 
     def offline(self, player: str) -> None:
         """Count ``player`` out for the rest of its life; the match goes on without its actions."""
@@ -219,11 +234,12 @@ class TickGame(MDP):
         if not controller.alive:
             return
         controller.result.offline = True
+        awaited = controller.due
         self.finish(player, truncated=True)
         self._leave(controller)
-        if player in self.awaited:
-            self.awaited.discard(player)
-            if not self.awaited:
+        if awaited:
+            self.num_awaited -= 1
+            if not self.num_awaited:
                 self.advance()
 
     def advance(self) -> None:
@@ -241,7 +257,9 @@ class TickGame(MDP):
 
     def tick_once(self, actions: dict[str, Action]) -> None:
         """Run one tick with ``actions``, whoever is awaited: for whom the game does not wait."""
-        self.awaited.clear()
+        for controller in self.controllers.values():
+            controller.due = False
+        self.num_awaited = 0
         self.actions = {}
         self.tick(actions)
         self.ticks += 1
@@ -249,17 +267,19 @@ class TickGame(MDP):
 
     def settle_tick(self) -> bool:
         """After a tick: let go who is out, await who decides next. False if the game just runs on."""
-        alive = False
-        for controller in self.controllers.values():
-            if controller.alive:
-                alive = True
-            elif not controller.out:
-                self._leave(controller)
-        if not alive:
-            self.over = True
-            if self._door is not None:
-                self._open_door(None)
-            return True
+        if self._somebody_ended:
+            self._somebody_ended = False
+            alive = False
+            for controller in self.controllers.values():
+                if controller.alive:
+                    alive = True
+                elif not controller.out:
+                    self._leave(controller)
+            if not alive:
+                self.over = True
+                if self._door is not None:
+                    self._open_door(None)
+                return True
         return self._await_deciders()
 
     def _stream(self, seed: int) -> np.random.Generator:
@@ -269,21 +289,26 @@ class TickGame(MDP):
         return seeding.restream(rng, seed, "game")
 
     def _await_deciders(self) -> bool:
-        awaited = self.awaited
         controllers = self.controllers
-        for player in controllers if self._all_decide else self.deciders():
-            controller = controllers[player]
-            if controller.alive:
-                awaited.add(player)
+        deciding: Iterable[TickController] = (
+            controllers.values()
+            if self._all_decide
+            else [controllers[player] for player in self.deciders()]
+        )
+        for controller in deciding:
+            if controller.alive and not controller.due:
+                controller.due = True
+                self.num_awaited += 1
                 gate = controller.gate
                 if gate is not None:
                     controller.gate = None
                     gate.set()
-        return bool(awaited)
+        return self.num_awaited > 0
 
     def _leave(self, controller: TickController) -> None:
         """Let a player that is out have its last rewards, and see the end of its life for ever."""
         controller.out = True
+        controller.due = False
         if controller.truncated and controller.final is None:
             seen = self.view(controller.player)
             controller.final = Observation(

@@ -11,7 +11,7 @@ from mdp_toys import ROLE, Count, CountBatch, DieEarly, Lives, Turns, seating, s
 
 from lamarckian.errors import GameError
 from lamarckian.mdp.batching import direct
-from lamarckian.mdp.collector import Seating
+from lamarckian.mdp.collector import CollectorSettings, Seating
 from lamarckian.mdp.core import Discrete, Input, Observation, Role
 from lamarckian.mdp.rollout import train
 from lamarckian.mdp.tick import TickGame
@@ -417,4 +417,78 @@ def test_opponents_are_labelled_alike_in_both_views():
     assert (
         {e.opponent for e in collector.take_episodes()} == {"self"} == {seats.opponent_name("one")}
     )
+    collector.close()
+
+
+def test_a_question_nobody_waited_for_costs_no_reward():
+    @direct
+    async def hesitates(controller, seat):
+        while controller.alive:
+            seat.decide(controller.observe())
+            seat.reward(await controller.act(await seat.decide(controller.observe())))
+
+    collector = WaveCollector(
+        lambda: Lives([(4, False)]), seating("p"), settings(1, 4), players={"p": hesitates}
+    )
+    for first in (0, 4):
+        got = collector.collect()["p"]
+        assert got.valid.all()
+        assert got.inputs["x"][:, 0, 0].tolist() == [first, first + 1, first + 2, first + 3]
+        assert got.rewards[:, 0, 0].tolist() == [first + 1, first + 2, first + 3, first + 4]
+        assert (got.elapsed == 1).all()
+    collector.close()
+
+
+def test_several_heads_inputs_masks_and_central_state():
+    # Acts are paid (n, 2n), n = 1..7; decisions at acts 0, 3, 6; discounts 0.9 and 0.5.
+    # Head 0: 1 + .9*2 + .81*3 = 5.23, 4 + .9*5 + .81*6 = 13.36, 7.
+    # Head 1: 2 + .5*4 + .25*6 = 5.5, 8 + .5*10 + .25*12 = 16, 14.
+    role = Role(
+        inputs={"x": Input((1,)), "y": Input((2,))},
+        actions={"a": Discrete(2), "b": Discrete(3)},
+        rewards=("one", "two"),
+        state={"s": Input((1,))},
+        masked=("b",),
+    )
+
+    class Rich(Lives):
+        roles = {"p": role}
+
+        def view(self, player):
+            n = float(self.seen)
+            return Observation(
+                {"y": np.array([n, -n], np.float32), "x": np.array([n], np.float32)},
+                {"b": np.array([False, True, False])},
+                {"s": np.array([10 * n], np.float32)},
+            )
+
+        def tick(self, actions):
+            if isinstance(actions["p"], dict) and "b" in actions["p"]:
+                assert actions["p"]["b"] in (0, 1)
+            super().tick(actions)
+            self.reward("p", 2.0 * self.seen, 1)
+
+    options = CollectorSettings(1, 3, lambda role: (0.9, 0.5), 3)
+    collector = WaveCollector(
+        lambda: Rich([(7, False)]), seating("p", role=role), options, players={"p": every_third}
+    )
+    got = collector.collect()["p"]
+    assert got.rewards[:, 0, 0] == pytest.approx([5.23, 13.36, 7.0])
+    assert got.rewards[:, 0, 1] == pytest.approx([5.5, 16.0, 14.0])
+    assert got.inputs["y"][:, 0].tolist() == [[0, 0], [3, -3], [6, -6]]
+    assert got.state["s"][:, 0, 0].tolist() == [0, 30, 60]
+    assert got.legal["b"][:, 0].tolist() == [[False, True, False]] * 3
+    assert got.actions["b"][:, 0].tolist() == [1, 1, 1]
+    assert collector.take_episodes()[0].returns == (28.0, 56.0)
+    collector.close()
+
+
+def test_a_missing_input_is_named():
+    class Lacks(Count):
+        def view(self, player):
+            return Observation({"z": np.zeros(1, np.float32)})
+
+    collector = WaveCollector(Lacks, seating("p"), settings(1, 4))
+    with pytest.raises(GameError, match="decision 0: observation has no input 'x'"):
+        collector.collect()
     collector.close()

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from mdp_toys import ROLE, Duel, seating, settings
+from mdp_toys import ROLE, DieEarly, Duel, seating, settings
 
 from lamarckian.errors import ConfigError
 from lamarckian.mdp.batching import Clock, Gate, Scheduler, direct
@@ -38,8 +38,8 @@ class Long(Duel):
         super().tick(actions)
 
 
-def play(game, players, seed=1):
-    scheduler = Scheduler(clock=Clock(simulated=True))
+def play(game, players, seed=1, clock=None, patience=60.0):
+    scheduler = Scheduler(clock=clock or Clock(simulated=True), patience=patience)
     wave = PolicyWave(UniformPolicy(ROLE), np.random.default_rng(0))
     scheduler.waves = [wave]
     results = []
@@ -123,13 +123,51 @@ def test_a_silent_player_is_offline_and_the_match_ends(by_hand):
     async def silent(controller, seat):
         await (Gate() if by_hand else asyncio.Event().wait())
 
-    game = RealTime(Long(), offline_after=1.0)
     if by_hand:
-        result = play(game, {"blue": direct(silent)})
-        assert game.lateness.ticks == 300
-        red, blue = sorted(result.episodes, key=lambda e: e.role, reverse=True)
+        game, clock, player = RealTime(Long(), offline_after=1.0), None, direct(silent)
+    else:  # simulated time stands still while a task is busy elsewhere: the wall's clock, at 500 Hz
+        game, clock, player = RealTime(Long(), hertz=500, offline_after=0.05), Clock(), silent
+    result = play(game, {"blue": player}, clock=clock, patience=0.4)
+    assert result.error is None
+    assert game.lateness.ticks == 300
+    assert game.lateness.offline >= 1
+    red, blue = sorted(result.episodes, key=lambda e: e.role, reverse=True)
+    assert (blue.length, blue.offline) == (0, True)
+    assert not red.offline
+    if by_hand:
         assert red.length == 300
-        assert (blue.length, blue.offline) == (0, True)
+
+
+def test_a_late_joiner_plays_from_the_next_tick_on():
+    # Agent 1 lives 3 ticks at 11, agent 0 lives 10 at 1, agent 2 joins after tick 5 and lives 5 at 21.
+    game = RealTime(DieEarly())
+    result = play(game, {})
+    assert result.error is None
+    lives = sorted((e.length, e.returns[0], e.offline) for e in result.episodes)
+    assert lives == [(3, 33, False), (5, 105, False), (10, 10, False)]
+    assert (game.lateness.ticks, game.lateness.late, game.lateness.decisions) == (10, 0, 18)
+
+
+@pytest.mark.slow
+def test_a_thousand_players_at_thirty_hertz_keep_up():
+    # 500 matches of two on the wall's clock for 2 s: at most 3 tries, other programs take ticks away.
+    def late_share():
+        games = []
+
+        def make():
+            games.append(RealTime(Long()))
+            return games[-1]
+
+        collector = WaveCollector(make, seating("red", "blue"), settings(500, 30), clock=Clock())
+        collector.collect()
+        collector.close()
+        total = Lateness()
+        for game in games:
+            total.merge(game.lateness)
+        assert total.decisions >= 30_000
+        return total.late_share
+
+    assert any(late_share() < 0.01 for _ in range(3))
 
 
 def test_what_a_tick_raises_fails_the_match():

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator, Iterable
@@ -27,6 +26,7 @@ from typing import Any, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
 from lamarckian.errors import GameError
+from lamarckian.mdp.event_loop import finish, in_running_loop
 from lamarckian.mdp.garbage import rare_garbage_collection
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -340,7 +340,7 @@ class Scheduler:
             _DRIVERS[self._loop] = self
         loop = self._loop
         with rare_garbage_collection():
-            if _in_running_loop():
+            if in_running_loop():
                 if self._thread is None:
                     self._thread = ThreadPoolExecutor(1, thread_name_prefix="lamarckian-players")
                 self._thread.submit(loop.run_until_complete, self._drive(until)).result()
@@ -351,7 +351,7 @@ class Scheduler:
         """Cancel what still runs and close the loop. Safe to call twice."""
         loop, self._loop = self._loop, None
         if loop is not None and not loop.is_closed():
-            _finish(loop)
+            finish(loop)
         if self._thread is not None:
             self._thread.shutdown(wait=True)
             self._thread = None
@@ -483,31 +483,3 @@ class Scheduler:
         finally:
             timer.cancel()
             self.sleeper = None
-
-
-def _in_running_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
-
-
-def _finish(loop: asyncio.AbstractEventLoop) -> None:
-    """Cancel the loop's tasks, let them end, close it; from a fresh thread inside a running loop."""
-
-    def work() -> None:
-        tasks = asyncio.all_tasks(loop)
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            loop.run_until_complete(asyncio.wait(tasks, timeout=5.0))
-        loop.run_until_complete(loop.shutdown_asyncgens())
-        loop.close()
-
-    if _in_running_loop():
-        thread = threading.Thread(target=work)
-        thread.start()
-        thread.join()
-    else:
-        work()

@@ -124,6 +124,7 @@ class Seat:
             wave.asked_twice = True
         question.asked = True
         question.is_set = False
+        question.waiter = None
         try:
             seen = (
                 observation.inputs[wave.only_input] if wave.only_input else wave.seen(observation)

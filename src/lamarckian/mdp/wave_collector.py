@@ -72,7 +72,7 @@ class WaveCollector:
                 policy.role,
                 settings.fragment_length,
                 settings.discounts(policy.role),
-                num_columns=self._targets[name] * 6 + 8,
+                num_columns=self._targets[name] * 3 + 8,
                 memory=policy.memory,
                 chunk_length=settings.chunk_length if policy.memory else 0,
             )

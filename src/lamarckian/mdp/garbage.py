@@ -12,7 +12,7 @@ def rare_garbage_collection() -> Iterator[None]:
     """Let Python look for reference cycles less often inside; restored afterwards.
 
     A wave makes thousands of short-lived containers, which reference counts free. At Python's default of
-    700 allocations the cycle search ran several times per wave and took about half of its time.
+    700 allocations the cycle search runs several times per wave.
     """
     before = gc.get_threshold()
     if before[0]:

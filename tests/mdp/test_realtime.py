@@ -148,28 +148,6 @@ def test_a_late_joiner_plays_from_the_next_tick_on():
     assert (game.lateness.ticks, game.lateness.late, game.lateness.decisions) == (10, 0, 18)
 
 
-@pytest.mark.slow
-def test_a_thousand_players_at_thirty_hertz_keep_up():
-    # 500 matches of two on the wall's clock for 2 s: at most 3 tries, other programs take ticks away.
-    def late_share():
-        games = []
-
-        def make():
-            games.append(RealTime(Long()))
-            return games[-1]
-
-        collector = WaveCollector(make, seating("red", "blue"), settings(500, 30), clock=Clock())
-        collector.collect()
-        collector.close()
-        total = Lateness()
-        for game in games:
-            total.merge(game.lateness)
-        assert total.decisions >= 30_000
-        return total.late_share
-
-    assert any(late_share() < 0.01 for _ in range(3))
-
-
 def test_what_a_tick_raises_fails_the_match():
     class Breaks(Long):
         def tick(self, actions):

@@ -203,9 +203,8 @@ def test_variation_of_every_kind_of_part_gives_valid_decisions(
     rng = np.random.default_rng(seed)
     first, second = (layout.gather([ENCODING.sample(rng) for _ in range(10)]) for _ in range(2))
     ids = np.arange(50, 60)
-    draws = DrawSource(seed, "test", variation.num_words).draws(ids)
-    child = variation.crossover(first, second, draws)
-    child = variation.mutate(child, draws, ids, 0, first)
+    plan = variation.plan(DrawSource(seed, "test", variation.num_words).words(ids))
+    child = variation.vary(first, second, plan, slice(0, 10), ids)
     for decision in layout.decisions(child):
         checked = ENCODING.check_decision(decision)
         assert checked["rate"].shape == ()  # type: ignore[union-attr]

@@ -90,7 +90,7 @@ def test_ga_with_few_elites_keeps_the_best() -> None:
 
 def test_nsga2_respects_constraints_and_directions_on_the_mixed_problem() -> None:
     problem: Any = problems.make("workshop")
-    search = ec.run(make("nsga2", problem, population=40), problem, 3000)
+    search = ec.run(make("nsga2", problem, population=40), problem, 8000)
     for individual in search.front():
         assert individual.outcome is not None
         assert individual.outcome.constraints[0] <= 0

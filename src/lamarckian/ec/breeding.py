@@ -6,12 +6,17 @@ lower row, whatever fitness means to the search.
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 
+from lamarckian.ec.batch import ID, Batch
 from lamarckian.ec.core import EC
-from lamarckian.ec.draws import Draws, DrawSource
-from lamarckian.ec.population import Batch, Integers
+from lamarckian.ec.draws import Bits, DrawSource, to_uniform
+from lamarckian.ec.plans import Plan
+from lamarckian.ec.population import Integers
 from lamarckian.ec.variation import Variation, VariationConfig
+from lamarckian.evaluator import Floats
 
 
 class Breeder:
@@ -23,6 +28,8 @@ class Breeder:
         self.tournament_size = tournament_size
         num_words = 2 * tournament_size + self.variation.num_words
         self._source = DrawSource(search.seed, search.name, num_words)
+        self._block = -1
+        self._planned: tuple[Floats, Plan] | None = None
 
     def propose(self, num: int) -> Batch:
         """Return first individuals while the first population is not asked out, then children."""
@@ -36,25 +43,58 @@ class Breeder:
         return Batch.concatenate(batches)
 
     def breed(self, ids: Integers, attempt: int) -> Batch:
-        """Return one child per id, each of its own pair."""
-        population = self.search.population
-        draws = self._source.draws(ids, attempt)
-        rows = self._mating(draws)
-        first = population.genes.take(rows[:, 0])
-        genes = self.variation.crossover(first, population.genes.take(rows[:, 1]), draws)
-        genes = self.variation.mutate(genes, draws, ids, attempt, first)
-        origins = [self.variation.operators] * len(ids)
-        return self.search.new_batch(ids, population.ids[rows], origins, genes)
+        """Return one child per id, each of its own pair of the population as it is now."""
+        if attempt == 0 and int(ids[-1]) - int(ids[0]) == len(ids) - 1:
+            size = self._source.block_size
+            first, last = int(ids[0]), int(ids[-1]) + 1
+            cuts = [first, *range((first // size + 1) * size, last, size), last]
+            batches = []
+            for start, stop in itertools.pairwise(cuts):
+                entrants, plan = self._plan_of(start // size)
+                begin = start % size
+                rows = slice(begin, begin + stop - start)
+                part = ids[start - first : stop - first]
+                batches.append(self._children(part, 0, entrants[rows], plan, rows))
+            return Batch.concatenate(batches)
+        entrants, plan = self._plan(self._source.words(ids, attempt))
+        return self._children(ids, attempt, entrants, plan, slice(0, len(ids)))
 
-    def _mating(self, draws: Draws) -> Integers:
-        """Return parent rows [P, 2], the fitter one first."""
-        size = self.tournament_size
-        entrants = draws.below(len(self.search.population), 2 * size)
-        rows = np.minimum(entrants[:, :2], entrants[:, 2:4]) if size > 1 else entrants
-        for entrant in range(4, 2 * size, 2):
-            np.minimum(rows, entrants[:, entrant : entrant + 2], out=rows)
+    def _plan_of(self, block: int) -> tuple[Floats, Plan]:
+        if self._planned is None or self._block != block:
+            self._planned = self._plan(self._source.block(block))
+            self._block = block
+        return self._planned
+
+    def _plan(self, words: Bits) -> tuple[Floats, Plan]:
+        num = 2 * self.tournament_size
+        return to_uniform(words[:, :num]), self.variation.plan(words[:, num:])
+
+    def _children(
+        self, ids: Integers, attempt: int, entrants: Floats, plan: Plan, rows: slice
+    ) -> Batch:
+        population = self.search.population
+        pairs = self._mating(entrants)
+        first, second = pairs[:, 0], pairs[:, 1]
+        genes = self.variation.vary(
+            population.genes.take(first),
+            population.genes.take(second),
+            plan,
+            rows,
+            ids,
+            attempt,
+        )
+        parents = population.tags[:, ID].take(pairs)
+        return self.search.new_batch(ids, parents, self.variation.operators, genes)
+
+    def _mating(self, entrants: Floats) -> Integers:
+        """Return the population rows of the parents of each child, [P, 2], the fitter one first."""
+        num = len(self.search.population)
+        rows = (entrants * num).astype(np.int64)
+        pairs = rows[:, :2]
+        for entrant in range(2, 2 * self.tournament_size, 2):
+            pairs = np.minimum(pairs, rows[:, entrant : entrant + 2])
         # Nobody mates with itself: the next in rank steps in.
-        rows[:, 1] += rows[:, 0] == rows[:, 1]
-        rows[:, 1] %= len(self.search.population)
-        rows.sort(1)
-        return rows
+        pairs[:, 1] += pairs[:, 0] == pairs[:, 1]
+        pairs[:, 1] %= num
+        pairs.sort(1)
+        return pairs

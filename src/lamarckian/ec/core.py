@@ -25,7 +25,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import repeat
 from typing import Any, ClassVar, TypeAlias
 
 import msgspec
@@ -34,8 +33,20 @@ from numpy.typing import NDArray
 
 from lamarckian import seeding
 from lamarckian.ec import pareto
+from lamarckian.ec.batch import (
+    FIRST_PARENT,
+    GENERATION,
+    HASH,
+    ID,
+    NUM_TAGS,
+    ORIGIN,
+    Batch,
+    individuals_of,
+    repeated_rows,
+)
+from lamarckian.ec.flight import InFlight
 from lamarckian.ec.individual import Individual, Origin
-from lamarckian.ec.population import Batch, Genes, Integers, Layout, repeated_rows
+from lamarckian.ec.population import Genes, Integers, Layout
 from lamarckian.ec.snapshot import batch_from_state, batch_state
 from lamarckian.ec.support import check_support
 from lamarckian.errors import CheckpointError, ConfigError, EvaluatorError
@@ -100,14 +111,13 @@ class EC(ABC):
         self.duplicates_avoided = 0
         self.duplicates_accepted = 0
         self._nobody = self.new_batch(
-            np.empty(0, np.int64), np.empty((0, 2), np.int64), [], self.layout.gather([])
+            np.empty(0, np.int64), np.empty((0, 2), np.int64), (), self.layout.gather([])
         )
         self.population = self._nobody
         self._arrivals = self._nobody
         self._initialize = initialize or encoding.sample
         self._next_id = 0
-        self._in_flight: dict[int, tuple[Batch, int]] = {}
-        self._hashes_in_flight: set[int] = set()
+        self._in_flight = InFlight()
 
     # What a search implements.
 
@@ -132,21 +142,21 @@ class EC(ABC):
 
     def ask(self, num: int) -> list[Individual]:
         """Return at most ``num`` individuals to evaluate."""
-        return self._views(self.ask_batch(num))
+        batch = self.ask_batch(num)
+        individuals = individuals_of(batch)
+        if len(individuals) == 1:
+            self._in_flight.hand_out(batch, individuals[0])
+        return individuals
 
     def ask_batch(self, num: int) -> Batch:
         """Return the same proposals as :meth:`ask` as arrays, for batch evaluators."""
         batch = self._propose(num)
-        self._hashes_in_flight.update(batch.hashes.tolist())
-        self._in_flight.update(zip(batch.ids.tolist(), zip(repeat(batch), range(len(batch)))))
+        self._in_flight.add(batch)
         return batch
 
     def in_flight(self) -> list[Individual]:
         """Return the individuals asked and not yet told, by id: what a resumed run evaluates."""
-        return [
-            self._views(batch.take(np.array([row])))[0]
-            for _, (batch, row) in sorted(self._in_flight.items())
-        ]
+        return [individuals_of(batch)[0] for batch in self._in_flight.batches()]
 
     # Telling.
 
@@ -168,31 +178,47 @@ class EC(ABC):
             fresh[individual.id] = (individual, outcome, decision)
         if not fresh:
             return 0
-        told = list(fresh.values())
+        batch = self._told(list(fresh.values()))
+        outcomes = batch.outcomes or []
+        if len(outcomes) == 1 and outcomes[0] is not None and outcomes[0].failed is None:
+            alone = outcomes[0]
+            return self._receive(
+                batch, alone.objectives[None], alone.constraints[None], alone.descriptors[None]
+            )
+        encoding = self.encoding
+        objectives = np.full((len(batch), len(encoding.objectives)), np.nan)
+        constraints = np.full((len(batch), len(encoding.constraints)), np.nan)
+        descriptors = np.full((len(batch), len(encoding.descriptors)), np.nan)
+        for row, each in enumerate(outcomes):
+            if each is not None and each.failed is None:
+                objectives[row] = each.objectives
+                constraints[row] = each.constraints
+                descriptors[row] = each.descriptors
+        return self._receive(batch, objectives, constraints, descriptors)
+
+    def _told(self, told: Sequence[tuple[Individual, Outcome, Decision]]) -> Batch:
+        """Return the individuals as they were told, written-back parts included."""
+        if len(told) == 1 and told[0][1].decision is None:
+            asked = self._in_flight.unchanged(told[0][0])
+            if asked is not None:
+                asked.outcomes = [told[0][1]]
+                return asked
         genes = self.layout.gather([decision for _, _, decision in told])
         batch = self.new_batch(
-            np.array(list(fresh)),
+            np.array([each.id for each, _, _ in told]),
             np.array([((*each.parents, -1, -1))[:2] for each, _, _ in told], np.int64),
-            [each.origin.operators for each, _, _ in told],
+            (),
             genes,
         )
-        batch.generation = np.array([each.origin.generation for each, _, _ in told], np.int64)
+        batch.tags[:, GENERATION] = [each.origin.generation for each, _, _ in told]
+        batch.tags[:, ORIGIN] = [
+            self.layout.origin_code(each.origin.operators) for each, _, _ in told
+        ]
         batch.outcomes = [
             outcome if outcome.decision is None else replace(outcome, decision=None)
             for _, outcome, _ in told
         ]
-        num_objectives = len(self.encoding.objectives)
-        num_constraints = len(self.encoding.constraints)
-        num_descriptors = len(self.encoding.descriptors)
-        objectives = np.full((len(told), num_objectives), np.nan)
-        constraints = np.full((len(told), num_constraints), np.nan)
-        descriptors = np.full((len(told), num_descriptors), np.nan)
-        for row, (_, outcome, _) in enumerate(told):
-            if outcome.failed is None:
-                objectives[row] = outcome.objectives
-                constraints[row] = outcome.constraints
-                descriptors[row] = outcome.descriptors
-        return self._receive(batch, objectives, constraints, descriptors)
+        return batch
 
     def tell_batch(self, batch: Batch, outcomes: Outcomes) -> int:
         """Take the outcomes of a whole :meth:`ask_batch` in; return how many selections ran."""
@@ -232,8 +258,7 @@ class EC(ABC):
         self, batch: Batch, objectives: Floats, constraints: Floats, descriptors: Floats
     ) -> int:
         costs = self.encoding.costs(objectives)
-        finite = np.isfinite(costs)
-        usable: Mask = np.asarray(finite.all(1))
+        usable: Mask = np.asarray(np.isfinite(costs).all(1))
         violation = np.zeros(len(batch))
         if constraints.shape[1]:
             usable &= np.isfinite(constraints).all(1)
@@ -245,17 +270,13 @@ class EC(ABC):
             # +inf marks what must never be selected; it sorts last by construction.
             costs = np.where(usable[:, None], costs, np.inf)
             violation = np.where(usable, violation, np.inf)
-        batch.costs, batch.violation = costs, violation
-        batch.constraints, batch.descriptors = constraints, descriptors
+        batch.costs = costs
+        batch.values[:, 0] = violation
+        batch.constraints[:] = constraints
+        batch.descriptors[:] = descriptors
         self.evaluations += len(batch)
         self.failures += num_failed
-        flown = [self._in_flight.pop(identifier, None) for identifier in batch.ids.tolist()]
-        # Hashes of what was proposed; a batch with written-back decisions has others.
-        self._hashes_in_flight.difference_update(
-            batch.hashes.tolist()
-            if flown[0] is not None and flown[0][0] is batch
-            else [int(each[0].hashes[each[1]]) for each in flown if each is not None]
-        )
+        self._in_flight.remove(batch)
         self._next_id = max(self._next_id, int(batch.ids.max()) + 1)
         return self._collect(batch)
 
@@ -291,7 +312,7 @@ class EC(ABC):
 
     def individuals(self) -> list[Individual]:
         """Return the current population."""
-        return self._views(self.population)
+        return individuals_of(self.population)
 
     def front(self) -> list[Individual]:
         """Return the non-dominated feasible individuals of the population and of new arrivals.
@@ -304,7 +325,7 @@ class EC(ABC):
         if population.costs.shape[1] == 1:
             return [self.best()]
         rows = np.flatnonzero(population.violation == population.violation.min())
-        return self._views(population.take(rows[pareto.non_dominated(population.costs[rows])]))
+        return individuals_of(population.take(rows[pareto.non_dominated(population.costs[rows])]))
 
     def best(self, objective: str | None = None) -> Individual:
         """Return the best individual by ``objective`` (the first one unless named).
@@ -317,7 +338,7 @@ class EC(ABC):
         if not len(population):
             raise EvaluatorError(f"{self.name}: no usable outcome was told yet")
         order = np.lexsort((population.costs[:, column], population.violation))
-        return self._views(population.take(order[:1]))[0]
+        return individuals_of(population.take(order[:1]))[0]
 
     def _known(self) -> Batch:
         return self.with_usable(self._arrivals) if len(self._arrivals) else self.population
@@ -327,9 +348,7 @@ class EC(ABC):
     def state(self) -> State:
         """Return everything needed to go on identically, as ``(JSON data, named arrays)``."""
         own, own_arrays = self._own_state()
-        flying = [
-            batch.take(np.array([row])) for _, (batch, row) in sorted(self._in_flight.items())
-        ]
+        flying = self._in_flight.batches()
         meta: dict[str, Any] = {
             "schema": 1,
             "search": self.name,
@@ -379,10 +398,8 @@ class EC(ABC):
         self.population = batch_from_state(meta["population"], split["population"], self.layout)
         self._arrivals = batch_from_state(meta["arrivals"], split["arrivals"], self.layout)
         flying = batch_from_state(meta["in_flight"], split["in_flight"], self.layout)
-        self._in_flight = {
-            identifier: (flying, row) for row, identifier in enumerate(flying.ids.tolist())
-        }
-        self._hashes_in_flight = set(flying.hashes.tolist())
+        self._in_flight = InFlight()
+        self._in_flight.add(flying)
         self._load_own_state(meta["own"], split.get("own", {}))
 
     # Helpers for searches.
@@ -400,26 +417,24 @@ class EC(ABC):
         return ids
 
     def new_batch(
-        self,
-        ids: Integers,
-        parents: Integers,
-        origins: list[tuple[str, ...]],
-        genes: Genes,
-        hashes: Array | None = None,
+        self, ids: Integers, parents: Integers, operators: tuple[str, ...], genes: Genes
     ) -> Batch:
+        """Return individuals made by ``operators`` in this generation, without outcomes."""
         rows = len(ids)
+        tags = np.empty((rows, NUM_TAGS), np.int64)
+        tags[:, ID] = ids
+        tags[:, FIRST_PARENT:GENERATION] = parents
+        tags[:, GENERATION] = self.generation
+        tags[:, HASH] = self.layout.hashes(genes)
+        tags[:, ORIGIN] = self.layout.origin_code(operators)
+        encoding = self.encoding
+        num_values = 1 + len(encoding.constraints) + len(encoding.descriptors)
         return Batch(
-            ids=ids,
-            parents=parents,
-            generation=np.full(rows, self.generation),
-            origins=origins,
+            layout=self.layout,
+            tags=tags,
+            costs=np.full((rows, len(encoding.objectives)), np.inf),
+            values=np.full((rows, num_values), np.inf),
             genes=genes,
-            hashes=self.layout.hashes(genes) if hashes is None else hashes,
-            costs=np.full((rows, len(self.encoding.objectives)), np.inf),
-            violation=np.full(rows, np.inf),
-            constraints=np.empty((rows, len(self.encoding.constraints))),
-            descriptors=np.empty((rows, len(self.encoding.descriptors))),
-            outcomes=[None] * rows,
         )
 
     def propose_initial(self, num: int) -> Batch:
@@ -435,7 +450,7 @@ class EC(ABC):
         ]
         genes = self.layout.gather(decisions)
         parents = np.full((len(ids), 2), -1, np.int64)
-        return self.new_batch(ids, parents, [("initialize",)] * len(ids), genes)
+        return self.new_batch(ids, parents, ("initialize",), genes)
 
     def propose_unique(self, num: int, vary: Callable[[Integers, int], Batch]) -> Batch:
         """Return ``vary(ids, 0)`` for ``num`` new ids.
@@ -444,8 +459,8 @@ class EC(ABC):
         """
         ids = self.new_ids(num)
         batch = vary(ids, 0)
-        known = (self._hashes_in_flight, set(self.population.hashes.tolist()))
-        duplicates = repeated_rows(batch.hashes.tolist(), known)
+        known = (self._in_flight.hashes, set(self.population.tags[:, HASH].tolist()))
+        duplicates = repeated_rows(batch.tags[:, HASH].tolist(), known)
         for attempt in range(1, NUM_RETRIES + 1):
             if not duplicates:
                 break
@@ -453,46 +468,10 @@ class EC(ABC):
             rows = np.array(duplicates)
             again = vary(ids[rows], attempt)
             batch.genes.put(rows, again.genes)
-            batch.hashes[rows], batch.parents[rows] = again.hashes, again.parents
-            for row, origin in zip(duplicates, again.origins, strict=True):
-                batch.origins[row] = origin
-            duplicates = repeated_rows(batch.hashes.tolist(), known)
+            batch.tags[rows] = again.tags
+            duplicates = repeated_rows(batch.tags[:, HASH].tolist(), known)
         self.duplicates_accepted += len(duplicates)
         return batch
-
-    def _views(self, batch: Batch) -> list[Individual]:
-        objectives = self.encoding.costs(batch.costs)
-        return [
-            Individual(
-                id=identifier,
-                parents=tuple(parent for parent in parents if parent >= 0),
-                origin=Origin(operators, generation),
-                decision=decision,
-                outcome=outcome
-                if outcome is not None or not np.isfinite(violation)
-                else Outcome(objectives[row], batch.constraints[row], batch.descriptors[row]),
-            )
-            for row, (
-                identifier,
-                parents,
-                operators,
-                generation,
-                decision,
-                outcome,
-                violation,
-            ) in enumerate(
-                zip(
-                    batch.ids.tolist(),
-                    batch.parents.tolist(),
-                    batch.origins,
-                    batch.generation.tolist(),
-                    self.layout.decisions(batch.genes),
-                    batch.outcomes,
-                    batch.violation.tolist(),
-                    strict=True,
-                )
-            )
-        ]
 
 
 def _plain(value: Any) -> Any:

@@ -14,8 +14,8 @@ import msgspec
 import numpy as np
 
 from lamarckian import seeding
+from lamarckian.ec.batch import Batch
 from lamarckian.ec.core import EC, Initialize, State
-from lamarckian.ec.population import Batch
 from lamarckian.ec.vectors import Vectors
 from lamarckian.evaluator import Array, Encoding, Floats
 
@@ -68,7 +68,7 @@ class ES(EC):
             [self.mean + self.config.sigma * self._noise(each) for each in ids.tolist()]
         )
         genes = self.vectors.unpack(vectors)
-        return self.new_batch(ids, np.full((num, 2), -1, np.int64), [("noise",)] * num, genes)
+        return self.new_batch(ids, np.full((num, 2), -1, np.int64), ("noise",), genes)
 
     def _select(self, arrivals: Batch) -> None:
         everyone = self.with_usable(arrivals)
@@ -89,11 +89,12 @@ class ES(EC):
         """Return the usable rows; of a pair of which one half failed, neither half counts."""
         usable = np.isfinite(arrivals.violation)
         failed_pairs = set((arrivals.ids[~usable] // 2).tolist())
+        origins = arrivals.origins
         return np.array(
             [
                 row
                 for row, identifier in enumerate(arrivals.ids.tolist())
-                if arrivals.origins[row] == ("noise",) and identifier // 2 not in failed_pairs
+                if origins[row] == ("noise",) and identifier // 2 not in failed_pairs
             ],
             np.int64,
         )

@@ -12,9 +12,9 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
+from lamarckian.ec.batch import Batch
 from lamarckian.ec.breeding import Breeder
 from lamarckian.ec.core import EC, Initialize
-from lamarckian.ec.population import Batch
 from lamarckian.ec.variation import VariationConfig
 from lamarckian.evaluator import Encoding
 

@@ -14,9 +14,10 @@ from typing import Annotated, ClassVar
 import msgspec
 import numpy as np
 
+from lamarckian.ec.batch import Batch
 from lamarckian.ec.breeding import Breeder
 from lamarckian.ec.core import EC, Initialize
-from lamarckian.ec.population import Batch, Integers
+from lamarckian.ec.population import Integers
 from lamarckian.ec.variation import VariationConfig
 from lamarckian.evaluator import Encoding
 

@@ -11,12 +11,11 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 import msgspec
-import numpy as np
 
 from lamarckian.ec import pareto
+from lamarckian.ec.batch import Batch
 from lamarckian.ec.breeding import Breeder
 from lamarckian.ec.core import EC, Initialize
-from lamarckian.ec.population import Batch
 from lamarckian.ec.variation import VariationConfig
 from lamarckian.evaluator import Encoding
 
@@ -51,7 +50,6 @@ class NSGA2(EC):
 
     def _select(self, arrivals: Batch) -> None:
         everyone = self.with_usable(arrivals)
-        ranks = pareto.constrained_sort(everyone.costs, everyone.violation)
-        distance = pareto.crowding(everyone.costs, ranks)
-        order = np.lexsort((-distance, ranks))
-        self.population = everyone.take(order[: self.population_size])
+        if len(everyone):
+            rows = pareto.survivors(everyone.costs, everyone.violation, self.population_size)
+            self.population = everyone.take(rows)

@@ -8,7 +8,7 @@ they are after every operator.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,30 +18,74 @@ from lamarckian.evaluator import BlobValue, Floats
 Integers = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-#: Genes closer than this (on their scale) are left alone by SBX.
-_SAME = 1e-14
+#: One bound per gene, or one for all.
+Bounds: TypeAlias = Floats | np.float64
+
+_TINY = 1e-300
 
 
 def _root(base: Floats, exponent: float) -> Floats:
-    """``base ** (1 / exponent)`` for base > 0; powers of two by square roots, 5 × faster."""
+    """``base ** (1 / exponent)``, in place; powers of two by square roots, 5 × faster."""
     if exponent in (2.0, 4.0, 8.0, 16.0, 32.0):
-        root = np.sqrt(base)
-        while exponent > 2.0:
-            np.sqrt(root, out=root)
+        while exponent > 1.0:
+            np.sqrt(base, out=base)
             exponent /= 2.0
-        return root
-    return np.asarray(base ** (1.0 / exponent))
+        return base
+    return np.power(base, 1.0 / exponent, out=base)
 
 
 def _raised(base: Floats, exponent: float) -> Floats:
-    """``base ** exponent``; powers of two go by squaring."""
-    if exponent in (2.0, 4.0, 8.0, 16.0, 32.0):
-        square = base * base
-        while exponent > 2.0:
-            np.multiply(square, square, out=square)
+    """``base ** exponent``, in place; powers of two go by squaring."""
+    if exponent in (1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
+        while exponent > 1.0:
+            np.multiply(base, base, out=base)
             exponent /= 2.0
-        return square
-    return np.asarray(base**exponent)
+        return base
+    return np.power(base, exponent, out=base)
+
+
+def sbx_genes(
+    first: Floats,
+    second: Floats,
+    low: Bounds,
+    high: Bounds,
+    uniform: Floats,
+    side: Floats,
+    eta: float,
+) -> Floats:
+    """Simulated binary crossover within bounds (Deb and Agrawal 1995; bounds: Deb 1999).
+
+    All of ``[n]``, bounds ``[n]`` or one number. A pair of genes has two children; the result is
+    the one near the first parent's gene where ``side`` is 1, the other where it is −1. Without
+    bounds both children together keep the mean of the parents, and the spread factor
+    β = |c2 − c1| / |p2 − p1| has density (eta + 1)/2 · β^eta below 1 and
+    (eta + 1)/2 · β^−(eta + 2) above. Equal genes give their value.
+    """
+    gap = first - second
+    gap *= side
+    total = first + second
+    # From the middle, the child lies on the side where gap points: towards this bound.
+    room = np.where(gap < 0.0, low + low, high + high)
+    room -= total
+    room *= room
+    # Where both parents are on the bound, gap is 0 as well.
+    room += _TINY
+    # gap / room is 1 / (widest spread that stays within the bound); alpha corrects the density.
+    alpha = gap * gap
+    alpha /= room
+    np.minimum(alpha, 1.0, out=alpha)
+    alpha = _raised(alpha, (eta + 1.0) / 2.0)
+    np.subtract(2.0, alpha, out=alpha)
+    alpha *= uniform
+    above = 2.0 - alpha
+    np.divide(1.0, above, out=above)
+    spread = _root(np.where(alpha <= 1.0, alpha, above), eta + 1.0)
+    spread *= gap
+    spread += total
+    spread *= 0.5
+    np.maximum(spread, low, out=spread)
+    np.minimum(spread, high, out=spread)
+    return spread
 
 
 def sbx(
@@ -54,69 +98,66 @@ def sbx(
     near_first: Mask,
     eta: float,
 ) -> Floats:
-    """Simulated binary crossover within bounds (Deb and Agrawal 1995; bounds: Deb 1999).
+    """Apply :func:`sbx_genes` to the genes of ``[P, D]`` that are ``applied``; bounds are ``[D]``.
 
-    All of ``[P, D]``, bounds ``[D]``. A pair of genes has two children; the result is the one that
-    lies near the first parent's gene where ``near_first``, else the other. Genes that are not
-    ``applied``, or equal in both parents, stay as in ``first``. Without bounds both children
-    together keep the mean of the parents, and the spread factor β = |c2 − c1| / |p2 − p1| has
-    density (eta + 1)/2 · β^eta below 1 and (eta + 1)/2 · β^−(eta + 2) above.
+    The others stay as in ``first``.
     """
     child = first.copy()
-    flat = child.reshape(-1)
-    gap = first - second
-    where = np.flatnonzero(applied & (np.abs(gap) > _SAME))
-    gap = gap.reshape(-1)[where]
-    total = flat[where]
-    total += second.reshape(-1)[where]
-    np.negative(gap, out=gap, where=~near_first.reshape(-1)[where])
+    where = np.flatnonzero(applied)
     column = where % first.shape[1]
-    least, largest = low[column], high[column]
-    # From the middle, the child lies on the side where gap points: towards this bound.
-    room = np.where(gap < 0.0, least, largest)
-    room += room
-    room -= total
-    # gap / room is 1 / (widest spread that stays within the bound); alpha corrects the density.
-    alpha = _raised(gap / room, eta + 1.0)
-    np.subtract(2.0, alpha, out=alpha)
-    alpha *= uniform.reshape(-1)[where]
-    base = 1.0 / (2.0 - alpha)
-    np.copyto(base, alpha, where=alpha <= 1.0)
-    spread = _root(base, eta + 1.0)
-    spread *= gap
-    spread += total
-    spread *= 0.5
-    np.maximum(spread, least, out=spread)
-    np.minimum(spread, largest, out=spread)
-    flat[where] = spread
+    child.reshape(-1)[where] = sbx_genes(
+        first.reshape(-1)[where],
+        second.reshape(-1)[where],
+        low[column],
+        high[column],
+        uniform.reshape(-1)[where],
+        np.where(near_first.reshape(-1)[where], 1.0, -1.0),
+        eta,
+    )
     return child
+
+
+def polynomial_genes(genes: Floats, low: Bounds, high: Bounds, side: Floats, eta: float) -> Floats:
+    """Polynomial mutation within bounds (Deb and Goyal 1996) of ``genes`` [n].
+
+    ``side`` = 2u − 1 in [−1, 1) for a uniform number u: its sign is the direction of the move.
+    Bounds are ``[n]`` or one number.
+    """
+    width = high - low
+    # Distance to the bound on that side, as a share of the width.
+    share = genes - np.where(side < 0.0, low, high)
+    np.abs(share, out=share)
+    share /= width
+    np.subtract(1.0, share, out=share)
+    once = np.abs(side)
+    size = share ** (eta + 1.0)
+    size *= once
+    size += 1.0
+    size -= once
+    np.power(size, 1.0 / (eta + 1.0), out=size)
+    np.subtract(1.0, size, out=size)
+    np.copysign(size, side, out=size)
+    size *= width
+    size += genes
+    np.maximum(size, low, out=size)
+    np.minimum(size, high, out=size)
+    return size
 
 
 def polynomial_mutation(
     genes: Floats, low: Floats, high: Floats, uniform: Floats, rate: float, eta: float
 ) -> Floats:
-    """Polynomial mutation within bounds (Deb and Goyal 1996) of ``genes`` [P, D].
+    """Apply :func:`polynomial_genes` to ``genes`` [P, D] where ``uniform`` < rate; bounds are [D].
 
-    A gene mutates where ``uniform`` < rate; uniform / rate is then the uniform number that the
-    formula needs, so one draw per gene does for both.
+    uniform / rate is then the uniform number that the formula needs: one draw does for both.
     """
     child = genes.copy()
-    flat = child.reshape(-1)
     where = np.flatnonzero(uniform < rate)
-    if not where.size:
-        return child
-    column = where % genes.shape[1]
-    x, least, largest = flat[where], low[column], high[column]
-    width = largest - least
-    # −1 at u = 0, +1 at u = 1; the sign is the direction of the move.
-    side = uniform.reshape(-1)[where] * (2.0 / rate)
-    side -= 1.0
-    # Distance to the bound on that side, as a share of the width.
-    share = 1.0 - np.where(side < 0.0, x - least, largest - x) / width
-    twice = 1.0 - np.abs(side)
-    size = 1.0 - (twice + (1.0 - twice) * share ** (eta + 1.0)) ** (1.0 / (eta + 1.0))
-    values = x + np.copysign(size, side) * width
-    flat[where] = np.minimum(np.maximum(values, least), largest)
+    if where.size:
+        column = where % genes.shape[1]
+        side = uniform.reshape(-1)[where] * (2.0 / rate) - 1.0
+        flat = child.reshape(-1)
+        flat[where] = polynomial_genes(flat[where], low[column], high[column], side, eta)
     return child
 
 

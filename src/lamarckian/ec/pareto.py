@@ -27,6 +27,9 @@ else:
 #: Up to this many rows the fallback compares all pairs at once (n² bytes).
 _ALL_PAIRS = 1500
 
+#: Rounds in which the last front is thinned, see :func:`survivors`: for two objectives, for more.
+_ROUNDS, _MORE_ROUNDS = 2, 4
+
 
 def dominance(costs: Floats) -> NDArray[np.bool_]:
     """Return ``[P, P]``: whether row i dominates row j (no worse anywhere, better somewhere)."""
@@ -161,35 +164,87 @@ def crowding(costs: Floats, ranks: Ranks) -> Floats:
 
     Each objective is normalised by its range within the front (Deb et al. 2002).
     """
-    rows, num = costs.shape
-    distance = np.zeros(rows)
-    if rows == 0:
-        return distance
-    order = np.lexsort((costs[:, 0], ranks))
-    sorted_ranks = ranks[order]
-    first = np.empty(rows + 1, np.bool_)
-    first[0] = first[-1] = True
-    np.not_equal(sorted_ranks[1:], sorted_ranks[:-1], out=first[1:-1])
-    starts = np.flatnonzero(first)
-    ends = starts[1:] - 1
-    starts = starts[:-1]
-    sizes = ends - starts + 1
-    for column in range(num):
-        values = costs[:, column][order]
-        if column and not (num == 2 and _falls_within_fronts(values, first)):
-            order = np.lexsort((costs[:, column], ranks))
-            values = costs[:, column][order]
-        span = np.abs(values[ends] - values[starts])
-        span[span == 0.0] = np.inf
-        gap = np.empty(rows)
-        np.subtract(values[2:], values[:-2], out=gap[1:-1])
-        gap[1:-1] /= np.repeat(span, sizes)[1:-1]
-        gap[starts] = np.inf
-        gap[ends] = np.inf
-        distance[order] += np.abs(gap)
-    return distance
+    if not len(costs):
+        return np.zeros(0)
+    columns = np.ascontiguousarray(costs.T)
+    sizes = np.bincount(ranks)
+    return _crowding(columns, _orders(columns, ranks), sizes[sizes > 0])
 
 
-def _falls_within_fronts(values: Floats, first: NDArray[np.bool_]) -> bool:
-    """Whether the second of two objectives falls along each front: then no second sort is needed."""
-    return bool(((values[1:] <= values[:-1]) | first[1:-1]).all())
+def _orders(columns: Floats, ranks: Ranks) -> Ranks:
+    """Return the order of the rows by (rank, cost) for each of ``columns`` [K, P], int64 [K, P]."""
+    orders = columns.argsort(1)
+    if ranks.any():
+        # Ranks of up to 16 bits are sorted by radix, in linear time.
+        keys = ranks.astype(np.int16) if len(ranks) < 2**15 else ranks
+        again = keys.take(orders).argsort(1, kind="stable")
+        again += _offsets(columns)
+        orders = orders.take(again)
+    return orders
+
+
+def _offsets(columns: Floats) -> Ranks:
+    return np.arange(0, columns.size, columns.shape[1])[:, None]
+
+
+def _crowding(columns: Floats, orders: Ranks, sizes: Ranks) -> Floats:
+    """Return distances [P] from orders [K or 1, n] of n of the P rows; the others get 0."""
+    ends = sizes.cumsum()
+    starts = ends - sizes
+    ends -= 1
+    where = orders + _offsets(columns)
+    ordered = columns.take(where)
+    span = ordered.take(ends, 1)
+    span -= ordered.take(starts, 1)
+    np.abs(span, out=span)
+    # A front without extent: its inner rows have no distance.
+    span[span == 0.0] = np.inf
+    gaps = np.empty_like(ordered)
+    inner = gaps[:, 1:-1]
+    np.subtract(ordered[:, 2:], ordered[:, :-2], out=inner)
+    inner /= span.repeat(sizes, 1)[:, 1:-1] if len(sizes) > 1 else span
+    np.abs(inner, out=inner)
+    gaps[:, starts] = np.inf
+    gaps[:, ends] = np.inf
+    distance = np.zeros(columns.size)
+    distance[where] = gaps
+    return np.asarray(distance.reshape(columns.shape).sum(0))
+
+
+def survivors(costs: Floats, violation: Floats, size: int) -> Ranks:
+    """Return the rows of the best ``size``, best first: by front, within a front by crowding.
+
+    The front that does not fit whole is thinned in rounds, with crowding worked out anew in
+    between: neighbours that are crowded because of each other are then not both lost.
+    """
+    ranks = constrained_sort(costs, violation)
+    sizes = np.bincount(ranks)
+    rows = None
+    if len(ranks) > size:
+        last = int(sizes.cumsum().searchsorted(size))
+        if last + 1 < len(sizes):
+            sizes = sizes[: last + 1]
+            rows = np.flatnonzero(ranks <= last)
+            ranks, costs = ranks.take(rows), costs.take(rows, 0)
+    columns = np.ascontiguousarray(costs.T)
+    # Along a front of two objectives one rises where the other falls: one order does for both.
+    one_order = len(columns) == 2 and not violation.any()
+    orders = _orders(columns[:1] if one_order else columns, ranks)
+    # A finite distance is at most the number of objectives.
+    most = len(columns) + 1.0
+    rising = ranks * (most + 1.0)
+    left = len(ranks)
+    for remaining in range(_ROUNDS if one_order else _MORE_ROUNDS, 1, -1):
+        if left - size < remaining:
+            break
+        key = rising - np.minimum(_crowding(columns, orders, sizes), most)
+        keep = left - (left - size) // remaining
+        kept = np.zeros(len(ranks), np.bool_)
+        kept[key.argsort()[:keep]] = True
+        orders = orders[kept.take(orders)].reshape(len(orders), -1)
+        sizes[-1] -= left - keep
+        rising[~kept] = np.inf
+        left = keep
+    key = rising - np.minimum(_crowding(columns, orders, sizes), most)
+    best: Ranks = key.argsort(kind="stable")[:size]
+    return best if rows is None else rows.take(best)

@@ -18,9 +18,10 @@ import msgspec
 import numpy as np
 
 from lamarckian.ec import operators
+from lamarckian.ec.batch import Batch
 from lamarckian.ec.core import EC, Initialize, State
 from lamarckian.ec.draws import Draws, DrawSource
-from lamarckian.ec.population import Batch, Genes, Integers
+from lamarckian.ec.population import Genes, Integers
 from lamarckian.ec.snapshot import batch_from_state, batch_state
 from lamarckian.ec.welch import welch
 from lamarckian.evaluator import Array, Encoding, Floats
@@ -126,12 +127,12 @@ class PBT(EC):
             member.costs = list(donor.costs)
             member.since_exploit = 0
             self.exploits += 1
-            return self.new_batch(self.new_ids(1), parents, [("exploit", "explore")], genes)
+            return self.new_batch(self.new_ids(1), parents, ("exploit", "explore"), genes)
         if member.latest is None:
             return self.propose_initial(1)
         parents = np.array([[int(member.latest.ids[0]), -1]])
         genes = member.latest.genes
-        return self.new_batch(self.new_ids(1), parents, [("continue",)], genes)
+        return self.new_batch(self.new_ids(1), parents, ("continue",), genes)
 
     def _is_ready(self, member: Member) -> bool:
         return member.latest is not None and member.since_exploit >= self.config.ready_interval

@@ -1,15 +1,14 @@
-"""Populations as structs of arrays: the form in which searches compute.
+"""Decisions as structs of arrays: the form in which searches compute.
 
 A :class:`Layout` maps an encoding to columns; :class:`Genes` holds the decisions of P individuals
-column by column; a :class:`Batch` adds identity, ancestry and outcomes. Individuals as users meet
-them are views made on demand (``core.EC.ask``).
+column by column; a ``batch.Batch`` adds identity, ancestry and outcomes.
 """
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -24,16 +23,15 @@ from lamarckian.evaluator import (
     Encoding,
     Floats,
     Integer,
-    Outcome,
     Permutation,
     Real,
 )
 
 Integers: TypeAlias = NDArray[np.int64]
-Hashes: TypeAlias = NDArray[np.uint64]
 
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _FOLD = np.uint64(29)
+_HALF = np.uint64(32)
 
 
 def _take(matrix: NDArray[Any], rows: Integers) -> NDArray[Any]:
@@ -143,7 +141,16 @@ class Layout:
         count += sum(part.num_chosen for part in self.permutations.values())
         with np.errstate(over="ignore"):
             spread = np.arange(1, count + 1, dtype=np.uint64) * _ODD
-            self._weights = (spread ^ (spread >> _FOLD)) | np.uint64(1)
+            # Odd, and without the regular steps that would let changes in two genes cancel.
+            self._weights = ((spread ^ (spread >> _FOLD)) * _ODD) | np.uint64(1)
+        #: Operator names by the code that batches carry, see :meth:`origin_code`.
+        self.origins: list[tuple[str, ...]] = []
+
+    def origin_code(self, operators: tuple[str, ...]) -> int:
+        """Return the number under which ``operators`` stand in :attr:`origins`."""
+        if operators not in self.origins:
+            self.origins.append(operators)
+        return self.origins.index(operators)
 
     def to_scale(self, real: Floats) -> Floats:
         """Return real columns ``[..., Dr]`` on the scale on which operators act."""
@@ -230,8 +237,8 @@ class Layout:
             stacked[name] = view
         return stacked
 
-    def hashes(self, genes: Genes) -> Hashes:
-        """Return a 64-bit hash per individual, equal for equal decisions."""
+    def hashes(self, genes: Genes) -> Integers:
+        """Return a 64-bit hash per individual, int64 [P], equal for equal decisions."""
         columns = []
         if genes.real.shape[1]:
             # Adding 0.0 turns -0.0 into 0.0, which compares equal and must hash equal.
@@ -244,9 +251,7 @@ class Layout:
         if columns:
             bits = columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
             # Round numbers have only zeros in their low bits: fold the high bits in first.
-            mixed = (bits ^ (bits >> np.uint64(32))) * self._weights
-            mixed ^= mixed >> _FOLD
-            hashes: Hashes = np.add.reduce(mixed, 1, dtype=np.uint64)
+            hashes = ((bits >> _HALF) ^ bits) @ self._weights
         else:
             hashes = np.zeros(len(genes), np.uint64)
         for blobs in genes.blobs.values():
@@ -255,77 +260,4 @@ class Layout:
                 for array in blob.values():
                     code = zlib.crc32(np.ascontiguousarray(array).tobytes(), code)
                 hashes[row] ^= np.uint64(code) << np.uint64(16)
-        return hashes
-
-
-@dataclass(slots=True)
-class Batch:
-    """P individuals as arrays.
-
-    ``ids`` int64 [P], ``parents`` int64 [P, 2] (−1 for none), ``generation`` int64 [P],
-    ``origins`` operator names, ``costs`` float64 [P, K] (objectives to minimize), ``violation``
-    float64 [P] (sum of positive constraint values), ``constraints`` [P, C], ``descriptors`` [P, M],
-    ``outcomes`` the outcomes as they were told (None where a batch evaluator gave arrays only).
-    """
-
-    ids: Integers
-    parents: Integers
-    generation: Integers
-    origins: list[tuple[str, ...]]
-    genes: Genes
-    hashes: Hashes
-    costs: Floats
-    violation: Floats
-    constraints: Floats
-    descriptors: Floats
-    outcomes: list[Outcome | None] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def take(self, rows: Integers) -> Batch:
-        listed = rows.tolist()
-        return Batch(
-            self.ids.take(rows),
-            self.parents.take(rows, 0),
-            self.generation.take(rows),
-            [self.origins[row] for row in listed],
-            self.genes.take(rows),
-            self.hashes.take(rows),
-            self.costs.take(rows, 0),
-            self.violation.take(rows),
-            _take(self.constraints, rows),
-            _take(self.descriptors, rows),
-            [self.outcomes[row] for row in listed],
-        )
-
-    @staticmethod
-    def concatenate(parts: Sequence[Batch]) -> Batch:
-        if len(parts) == 1:
-            return parts[0]
-        return Batch(
-            np.concatenate([part.ids for part in parts]),
-            np.concatenate([part.parents for part in parts]),
-            np.concatenate([part.generation for part in parts]),
-            [origin for part in parts for origin in part.origins],
-            Genes.concatenate([part.genes for part in parts]),
-            np.concatenate([part.hashes for part in parts]),
-            np.concatenate([part.costs for part in parts]),
-            np.concatenate([part.violation for part in parts]),
-            _concatenate([part.constraints for part in parts]),
-            _concatenate([part.descriptors for part in parts]),
-            [outcome for part in parts for outcome in part.outcomes],
-        )
-
-
-def repeated_rows(hashes: list[int], known: Sequence[set[int]]) -> list[int]:
-    """Return the rows whose hash is in a set of ``known`` or stands in an earlier row."""
-    if len(set(hashes)) == len(hashes) and all(each.isdisjoint(hashes) for each in known):
-        return []
-    seen: set[int] = set()
-    rows = []
-    for row, code in enumerate(hashes):
-        if code in seen or any(code in each for each in known):
-            rows.append(row)
-        seen.add(code)
-    return rows
+        return np.asarray(hashes).view(np.int64)

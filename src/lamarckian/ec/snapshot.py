@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from lamarckian.ec.population import Batch, Genes, Layout
+from lamarckian.ec.batch import FIRST_PARENT, GENERATION, HASH, ID, NUM_TAGS, ORIGIN, Batch
+from lamarckian.ec.population import Genes, Layout
 from lamarckian.ec.records import outcome_from_record, outcome_to_record
 from lamarckian.evaluator import Array
 
@@ -35,7 +36,7 @@ def batch_state(batch: Batch) -> tuple[dict[str, Any], dict[str, Array]]:
             arrays[f"blob/{name}/{key}"] = np.stack([blob[key] for blob in blobs])
     outcomes = [
         None if outcome is None else outcome_to_record(replace(outcome, decision=None))[0]
-        for outcome in batch.outcomes
+        for outcome in batch.outcomes or [None] * len(batch)
     ]
     return {"origins": [list(each) for each in batch.origins], "outcomes": outcomes}, arrays
 
@@ -56,13 +57,19 @@ def batch_from_state(meta: Mapping[str, Any], arrays: Mapping[str, Array], layou
             for name, part in layout.blobs.items()
         },
     )
-    matrices = {name: arrays[name].copy() for name in _MATRICES}
+    tags = np.empty((rows, NUM_TAGS), np.int64)
+    tags[:, ID], tags[:, FIRST_PARENT:GENERATION] = arrays["ids"], arrays["parents"]
+    tags[:, GENERATION], tags[:, HASH] = arrays["generation"], arrays["hashes"]
+    tags[:, ORIGIN] = [layout.origin_code(tuple(origin)) for origin in meta["origins"]]
+    values = [arrays["violation"][:, None], arrays["constraints"], arrays["descriptors"]]
     return Batch(
+        layout=layout,
+        tags=tags,
+        costs=arrays["costs"].copy(),
+        values=np.concatenate(values, 1),
         genes=genes,
-        origins=[tuple(origin) for origin in meta["origins"]],
         outcomes=[
             None if outcome is None else outcome_from_record(outcome, {})
             for outcome in meta["outcomes"]
         ],
-        **matrices,
     )

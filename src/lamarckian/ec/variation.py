@@ -13,17 +13,18 @@ import numpy as np
 
 from lamarckian import seeding
 from lamarckian.ec import operators
-from lamarckian.ec.draws import Draws, to_uniform
+from lamarckian.ec.draws import Bits, Draws, to_uniform
 from lamarckian.ec.operators import Mask
+from lamarckian.ec.plans import Plan
 from lamarckian.ec.population import Genes, Integers, Layout
 from lamarckian.errors import ConfigError
-from lamarckian.evaluator import BlobValue, Floats
+from lamarckian.evaluator import BlobValue
 
 Probability = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Positive = Annotated[float, msgspec.Meta(gt=0.0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0.0)]
 
-_COIN_1, _COIN_2 = np.uint64(1), np.uint64(2)
+_COIN_1 = np.uint64(1)
 
 
 class VariationConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -66,22 +67,17 @@ class Variation:
                         f"permutation_crossover='cycle' needs parents with the same items; part "
                         f"'{part_name}' chooses {part.num_chosen} of {part.num_items}: use 'order'"
                     )
-        self.crossover_words = (
-            1
-            + self._num_real
-            + self._num_integer
+        others = (
+            self._num_integer
             + self._num_categorical
             + 2 * len(layout.permutations)
             + sum(len(part.shapes) for part in layout.blobs.values())
-        )
-        self.mutation_words = (
-            (2 if self._num_real else 0)
-            + self._num_real
             + 2 * self._num_integer
             + 2 * self._num_categorical
             + 3 * len(layout.permutations)
         )
-        self.num_words = self.crossover_words + self.mutation_words
+        #: Random words per child: whether it is crossed, the real genes, everything else.
+        self.num_words = 1 + self._num_real + others
         self._all_real = self._num_real == columns and not layout.permutations and not layout.blobs
         self.operators = tuple(self._operator_names())
 
@@ -99,27 +95,45 @@ class Variation:
             names += [self.config.blob_crossover, "gaussian"]
         return list(dict.fromkeys(names))
 
-    def crossover(self, first: Genes, second: Genes, draws: Draws) -> Genes:
-        """Return one child per pair; ``first`` is the fitter parent where parents are ranked."""
-        config, layout = self.config, self.layout
-        crossed = draws.uniform(1) < config.crossover_probability
-        real, integer, categorical = first.real, first.integer, first.categorical
+    def plan(self, words: Bits) -> Plan:
+        """Return what the words [B, num_words] of B children decide, whoever their parents are."""
+        return Plan(
+            words,
+            self.layout,
+            self.config.crossover_probability,
+            self.mutation_rate,
+            self._all_real,
+        )
+
+    def vary(
+        self,
+        first: Genes,
+        second: Genes,
+        plan: Plan,
+        rows: slice,
+        ids: Integers,
+        attempt: int = 0,
+    ) -> Genes:
+        """Return one child per pair, by ``rows`` of the plan; ``first`` may be overwritten.
+
+        ``blob_crossover="fitter"`` takes blobs of ``first``.
+        """
+        real = first.real
         if self._num_real:
-            words = draws.bits(self._num_real)
-            applied = ((words & _COIN_1) != 0) & crossed
-            near_first = (words & _COIN_2) != 0
-            scaled = layout.to_scale(real)
-            child = operators.sbx(
-                scaled,
-                layout.to_scale(second.real),
-                layout.scaled_low,
-                layout.scaled_high,
-                to_uniform(words),
-                applied,
-                near_first,
-                config.crossover_eta,
+            real = plan.real.apply(
+                first.real, second.real, rows, self.config.crossover_eta, self.config.mutation_eta
             )
-            real = self._from_scale(real, scaled, child)
+        if self._all_real:
+            return Genes(real, first.integer, first.categorical, {}, {})
+        crossed = plan.crossed[rows]
+        draws = Draws(plan.words[rows, 1 + self._num_real :])
+        genes = self._crossover(first, second, draws, crossed)
+        genes.real = real
+        return self._mutate(genes, draws, ids, attempt)
+
+    def _crossover(self, first: Genes, second: Genes, draws: Draws, crossed: Mask) -> Genes:
+        config, layout = self.config, self.layout
+        integer, categorical = first.integer, first.categorical
         if self._num_integer:
             integer = self._cross_discrete(integer, second.integer, draws, crossed)
         if self._num_categorical:
@@ -154,37 +168,11 @@ class Variation:
                     zip(first.blobs[name], second.blobs[name], strict=True)
                 )
             ]
-        return Genes(real, integer, categorical, permutations, blobs)
+        return Genes(first.real, integer, categorical, permutations, blobs)
 
-    def mutate(
-        self, genes: Genes, draws: Draws, ids: Integers, attempt: int, parents: Genes | None = None
-    ) -> Genes:
-        """Return mutated children of ``genes`` (which is not changed).
-
-        Where all columns are real, a child that would stay a copy of its parent mutates in one
-        column: cheaper than noticing the copy later and breeding again.
-        """
+    def _mutate(self, genes: Genes, draws: Draws, ids: Integers, attempt: int) -> Genes:
         config, layout, rate = self.config, self.layout, self.mutation_rate
-        real, integer, categorical = genes.real, genes.integer, genes.categorical
-        if self._num_real:
-            scaled = layout.to_scale(real)
-            uniform = draws.uniform(self._num_real)
-            spare = draws.uniform(2)
-            if parents is not None and self._all_real and rate > 0.0:
-                moved = genes.real != parents.real
-                moved |= uniform < rate
-                copies = np.flatnonzero(~moved.any(1))
-                column = (spare[copies, 0] * self._num_real).astype(np.int64)
-                uniform[copies, column] = spare[copies, 1] * rate
-            child = operators.polynomial_mutation(
-                scaled,
-                layout.scaled_low,
-                layout.scaled_high,
-                uniform,
-                rate,
-                config.mutation_eta,
-            )
-            real = self._from_scale(real, scaled, child)
+        integer, categorical = genes.integer, genes.categorical
         if self._num_integer:
             words = draws.bits(self._num_integer)
             uniform = draws.uniform(self._num_integer)
@@ -225,7 +213,7 @@ class Variation:
                     )
                     for identifier, blob in zip(ids.tolist(), values, strict=True)
                 ]
-        return Genes(real, integer, categorical, permutations, blobs)
+        return Genes(genes.real, integer, categorical, permutations, blobs)
 
     def _cross_discrete(
         self, first: Integers, second: Integers, draws: Draws, crossed: Mask
@@ -235,9 +223,3 @@ class Variation:
             return operators.uniform_crossover(first, second, (uniform < 0.5) & crossed)
         cut = (uniform[:, 0] * (first.shape[1] + 1)).astype(np.int64)
         return np.where(crossed, operators.single_point(first, second, cut), first)
-
-    def _from_scale(self, real: Floats, scaled: Floats, child: Floats) -> Floats:
-        if not self.layout.has_log:
-            return child
-        # exp(log(x)) is not x: genes that were not touched keep their exact value.
-        return np.where(child == scaled, real, self.layout.from_scale(child))

@@ -14,7 +14,7 @@ import numpy as np
 
 from lamarckian import seeding
 from lamarckian.ec import EC, Individual, pareto
-from lamarckian.ec.population import Batch
+from lamarckian.ec.batch import Batch
 from lamarckian.errors import EvaluatorError, RunError
 from lamarckian.evaluator import BatchEvaluator, Outcomes
 from lamarckian.evorl.evaluating import evaluate_one, stream_of

@@ -21,7 +21,8 @@ import msgspec
 import numpy as np
 
 from lamarckian.ec import Individual
-from lamarckian.ec.population import Batch, Layout
+from lamarckian.ec.batch import Batch
+from lamarckian.ec.population import Layout
 from lamarckian.evaluator import (
     Array,
     Blob,

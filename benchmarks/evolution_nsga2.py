@@ -4,7 +4,8 @@
 
 Needs pymoo 0.6, pygmo 2 and SciPy. Each library runs its own NSGA-II on its own implementation of
 the problem: population 100, 25,000 evaluations. Runs of the three alternate, so that a busy machine
-slows all alike; ``--who`` runs some of them only. Hypervolume reference points and true fronts are those of ``lamarckian.problems``.
+slows all alike; ``--who`` runs some of them only. Hypervolume reference points and true fronts are
+those of ``lamarckian.problems``.
 The result file is updated after every seed, and a later call goes on where an earlier one stopped.
 """
 

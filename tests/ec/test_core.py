@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import msgspec
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from lamarckian import ec
-from lamarckian.ec.core import EC
+from lamarckian.ec.core import EC, Individual
 from lamarckian.errors import CheckpointError, ConfigError, UnknownName, UnsupportedSpace
 from lamarckian.evaluator import (
     Blob,
@@ -204,3 +205,26 @@ def test_duplicates_are_not_proposed_while_one_is_in_flight() -> None:
     repeated = len(proposals) - len(set(proposals))
     assert repeated <= search.duplicates_accepted
     assert search.duplicates_avoided > 0
+
+
+def test_individuals_told_as_they_were_asked_or_as_copies_give_the_same_search() -> None:
+    asked, copied = nsga2(generation_size=1), nsga2(generation_size=1)
+    for _ in range(60):
+        (mine,), (theirs,) = evaluate(asked.ask(1)), evaluate(copied.ask(1))
+        again = Individual(
+            theirs.id, theirs.parents, theirs.origin, copy.deepcopy(theirs.decision), theirs.outcome
+        )
+        asked.tell([mine])
+        copied.tell([again])
+    for mine, theirs in zip(asked.individuals(), copied.individuals(), strict=True):
+        assert (mine.id, mine.parents, mine.origin) == (theirs.id, theirs.parents, theirs.origin)
+        np.testing.assert_array_equal(mine.decision["x"], theirs.decision["x"])
+
+
+def test_a_decision_exchanged_by_the_caller_is_taken_as_told() -> None:
+    search = nsga2(generation_size=1)
+    (individual,) = search.ask(1)
+    individual.decision = {**individual.decision, "x": np.full_like(individual.decision["x"], 0.25)}
+    search.tell(evaluate([individual]))
+    (kept,) = search.individuals()
+    assert (np.asarray(kept.decision["x"]) == 0.25).all()

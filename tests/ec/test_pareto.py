@@ -140,3 +140,59 @@ def test_reference_point_follows_directions() -> None:
         indicators.reference_point(
             Encoding(parts={"x": Real(0.0, 1.0)}, objectives=(Objective("c"),))
         )
+
+
+def naive_crowding(costs: np.ndarray, ranks: np.ndarray) -> np.ndarray:
+    """Crowding by the definition, front by front; inner rows without span add nothing."""
+    distance = np.zeros(len(costs))
+    for rank in set(ranks.tolist()):
+        front = np.flatnonzero(ranks == rank)
+        for column in range(costs.shape[1]):
+            order = front[np.argsort(costs[front, column], kind="stable")]
+            span = costs[order[-1], column] - costs[order[0], column]
+            distance[order[[0, -1]]] = np.inf
+            for before, row, after in zip(order, order[1:], order[2:]):
+                gap = costs[after, column] - costs[before, column]
+                distance[row] += gap / span if span > 0 else 0.0
+    return distance
+
+
+@settings(max_examples=80, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), num=st.integers(1, 4), rows=st.integers(1, 40))
+def test_crowding_equals_the_naive_definition(seed: int, num: int, rows: int) -> None:
+    # Distinct values: among equal ones the definition leaves open who is the neighbour.
+    rng = np.random.default_rng(seed)
+    costs = rng.permuted(np.arange(rows * num, dtype=np.float64).reshape(rows, num), axis=0)
+    ranks = pareto.sort(costs)
+    np.testing.assert_allclose(pareto.crowding(costs, ranks), naive_crowding(costs, ranks))
+
+
+@settings(max_examples=60, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), num=st.integers(2, 3), size=st.integers(1, 30))
+def test_survivors_are_whole_fronts_and_a_thinned_one(seed: int, num: int, size: int) -> None:
+    rng = np.random.default_rng(seed)
+    costs = rng.permuted(np.arange(30.0 * num).reshape(30, num), axis=0)
+    violation = np.where(rng.random(30) < 0.2, rng.random(30), 0.0) * (seed % 2)
+    ranks = pareto.constrained_sort(costs, violation)
+    rows = pareto.survivors(costs, violation, size)
+    assert len(rows) == len(set(rows.tolist())) == size
+    kept = ranks[rows]
+    assert (np.diff(kept) >= 0).all()
+    np.testing.assert_array_equal(kept, np.sort(ranks)[:size])
+    # Within a front the least crowded come first.
+    distance = naive_crowding(costs[rows], kept)
+    for rank in set(kept.tolist()):
+        inside = distance[kept == rank]
+        if rank != kept[-1]:
+            assert (inside[:-1] >= inside[1:] - 1e-12).all()
+
+
+def test_thinning_in_rounds_keeps_one_of_two_close_neighbours() -> None:
+    # Along f2 = 10 − f1 at f1 = 0, 4, 5, 6, 10 (span 10) crowding is 2 · (5 − 0) / 10 = 1.0 at 4,
+    # 2 · (6 − 4) / 10 = 0.4 at 5 and 1.0 at 6. To keep three of five, the first round drops 5; then
+    # 4 has 2 · (6 − 0) / 10 = 1.2 and 6 has 2 · (10 − 4) / 10 = 1.2: the first of equals stays.
+    first = np.array([0.0, 4.0, 5.0, 6.0, 10.0])
+    costs = np.stack([first, 10.0 - first], 1)
+    rows = pareto.survivors(costs, np.zeros(5), 3)
+    assert sorted(rows.tolist()) == [0, 1, 4]
+    assert rows[2] == 1

@@ -49,28 +49,28 @@ class RealPlan:
         self.layout = layout
         num_children, columns = len(words), words.shape[1] - 1
         self._columns = columns
-        words, spare = words[:, 1:], words[:, 0]
+        spare, flat = words[:, 0], words[:, 1:].reshape(-1)
         begins = np.arange(num_children + 1) * columns
-        applied = (words & _COIN_1) != 0
+        applied = (flat & _COIN_1).astype(np.bool_).reshape(num_children, columns)
         applied &= crossed
         self._where = np.flatnonzero(applied)
-        chosen = words[applied]
+        chosen = flat.take(self._where)
         self._uniform = (chosen >> _HALF) * _UNIT
-        self._side = ((chosen & _COIN_2) != 0) * 2.0 - 1.0
-        self._starts = np.searchsorted(self._where, begins).tolist()
+        self._side = (chosen & _COIN_2) - 1.0
+        self._starts = self._where.searchsorted(begins).tolist()
 
-        lower = words & _LOWER
         threshold = rate * 2.0**32
-        mutated = lower < threshold
+        lower = flat & _LOWER
+        mutated = (lower < np.uint64(threshold)).reshape(num_children, columns)
         if change and rate > 0.0 and columns:
             copies = np.flatnonzero(~(applied.any(1) | mutated.any(1)))
             # Crossing used the upper bits of the spare word, and said no.
-            column = (spare[copies] & _LOWER) * _UNIT * columns
-            mutated[copies, column.astype(np.int64)] = True
-            lower[copies, column.astype(np.int64)] = lower[copies, column.astype(np.int64)] * rate
+            place = copies * columns + ((spare[copies] & _LOWER) * _UNIT * columns).astype(np.int64)
+            mutated.reshape(-1)[place] = True
+            lower[place] = (lower[place] * rate).astype(np.uint64)
         self._mutated = np.flatnonzero(mutated)
-        self._mutation: Floats = lower[mutated] * (2.0 / max(threshold, 1.0)) - 1.0
-        self._mutation_starts = np.searchsorted(self._mutated, begins).tolist()
+        self._mutation: Floats = lower.take(self._mutated) * (2.0 / max(threshold, 1.0)) - 1.0
+        self._mutation_starts = self._mutated.searchsorted(begins).tolist()
         self._low = self._bounds(layout.scaled_low, self._where)
         self._high = self._bounds(layout.scaled_high, self._where)
         self._mutation_low = self._bounds(layout.scaled_low, self._mutated)

@@ -16,7 +16,6 @@ from lamarckian.ec.draws import Bits, DrawSource, to_uniform
 from lamarckian.ec.plans import Plan
 from lamarckian.ec.population import Integers
 from lamarckian.ec.variation import Variation, VariationConfig
-from lamarckian.evaluator import Floats
 
 
 class Breeder:
@@ -28,8 +27,8 @@ class Breeder:
         self.tournament_size = tournament_size
         num_words = 2 * tournament_size + self.variation.num_words
         self._source = DrawSource(search.seed, search.name, num_words)
-        self._block = -1
-        self._planned: tuple[Floats, Plan] | None = None
+        self._planned: tuple[int, Plan] | None = None
+        self._paired: tuple[int, Integers] | None = None
 
     def propose(self, num: int) -> Batch:
         """Return first individuals while the first population is not asked out, then children."""
@@ -50,34 +49,37 @@ class Breeder:
             cuts = [first, *range((first // size + 1) * size, last, size), last]
             batches = []
             for start, stop in itertools.pairwise(cuts):
-                entrants, plan = self._plan_of(start // size)
+                plan, pairs = self._plan_of(start // size)
                 begin = start % size
                 rows = slice(begin, begin + stop - start)
                 part = ids[start - first : stop - first]
-                batches.append(self._children(part, 0, entrants[rows], plan, rows))
+                batches.append(self._children(part, 0, pairs[rows], plan, rows))
             return Batch.concatenate(batches)
-        entrants, plan = self._plan(self._source.words(ids, attempt))
-        return self._children(ids, attempt, entrants, plan, slice(0, len(ids)))
+        words = self._source.words(ids, attempt)
+        plan, pairs = self._plan(words), self._mating(words, len(self.search.population))
+        return self._children(ids, attempt, pairs, plan, slice(0, len(ids)))
 
-    def _plan_of(self, block: int) -> tuple[Floats, Plan]:
-        if self._planned is None or self._block != block:
-            self._planned = self._plan(self._source.block(block))
-            self._block = block
-        return self._planned
+    def _plan_of(self, block: int) -> tuple[Plan, Integers]:
+        """Return the plan of a block and its pairs of the population as large as it is now."""
+        words = self._source.block(block)
+        if self._planned is None or self._planned[0] != block:
+            self._planned = (block, self._plan(words))
+            self._paired = None
+        num = len(self.search.population)
+        if self._paired is None or self._paired[0] != num:
+            self._paired = (num, self._mating(words, num))
+        return self._planned[1], self._paired[1]
 
-    def _plan(self, words: Bits) -> tuple[Floats, Plan]:
-        num = 2 * self.tournament_size
-        return to_uniform(words[:, :num]), self.variation.plan(words[:, num:])
+    def _plan(self, words: Bits) -> Plan:
+        return self.variation.plan(words[:, 2 * self.tournament_size :])
 
     def _children(
-        self, ids: Integers, attempt: int, entrants: Floats, plan: Plan, rows: slice
+        self, ids: Integers, attempt: int, pairs: Integers, plan: Plan, rows: slice
     ) -> Batch:
         population = self.search.population
-        pairs = self._mating(entrants)
-        first, second = pairs[:, 0], pairs[:, 1]
         genes = self.variation.vary(
-            population.genes.take(first),
-            population.genes.take(second),
+            population.genes.take(pairs[:, 0]),
+            population.genes.take(pairs[:, 1]),
             plan,
             rows,
             ids,
@@ -86,10 +88,9 @@ class Breeder:
         parents = population.tags[:, ID].take(pairs)
         return self.search.new_batch(ids, parents, self.variation.operators, genes)
 
-    def _mating(self, entrants: Floats) -> Integers:
-        """Return the population rows of the parents of each child, [P, 2], the fitter one first."""
-        num = len(self.search.population)
-        rows = (entrants * num).astype(np.int64)
+    def _mating(self, words: Bits, num: int) -> Integers:
+        """Return rows [P, 2] of a population of ``num``: the parents, the fitter one first."""
+        rows = (to_uniform(words[:, : 2 * self.tournament_size]) * num).astype(np.int64)
         pairs = rows[:, :2]
         for entrant in range(2, 2 * self.tournament_size, 2):
             pairs = np.minimum(pairs, rows[:, entrant : entrant + 2])

@@ -55,8 +55,8 @@ class RealPlan:
         applied &= crossed
         self._where = np.flatnonzero(applied)
         chosen = flat.take(self._where)
-        self._uniform = (chosen >> _HALF) * _UNIT
-        self._side = (chosen & _COIN_2) - 1.0
+        self._uniform = np.asarray((chosen >> _HALF) * _UNIT, np.float64)
+        self._side = np.asarray((chosen & _COIN_2) - 1.0, np.float64)
         self._starts = self._where.searchsorted(begins).tolist()
 
         threshold = rate * 2.0**32
@@ -69,7 +69,8 @@ class RealPlan:
             mutated.reshape(-1)[place] = True
             lower[place] = (lower[place] * rate).astype(np.uint64)
         self._mutated = np.flatnonzero(mutated)
-        self._mutation: Floats = lower.take(self._mutated) * (2.0 / max(threshold, 1.0)) - 1.0
+        side = lower.take(self._mutated) * (2.0 / max(threshold, 1.0)) - 1.0
+        self._mutation = np.asarray(side, np.float64)
         self._mutation_starts = self._mutated.searchsorted(begins).tolist()
         self._low = self._bounds(layout.scaled_low, self._where)
         self._high = self._bounds(layout.scaled_high, self._where)

@@ -170,7 +170,7 @@ def main() -> None:
     arguments.folder.mkdir(parents=True, exist_ok=True)
 
     def keep(name: str, facts: dict[str, Any], result: dict[str, Any]) -> None:
-        report = {"benchmark": name, "episodes": EPISODES, "seeds": arguments.seeds, **result}
+        report = {"benchmark": name, "episodes": EPISODES, "num_seeds": arguments.seeds, **result}
         report["machine"] = facts | {"load_average_after": load()}
         (arguments.folder / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n")
 

@@ -38,14 +38,14 @@ CHANNELS = (16, 32, 64, 64)
 
 
 class ChannelsLast(gymnasium.ObservationWrapper):
-    """Frames ``[4, 84, 84]`` as ``[84, 84, 4]``, which is what RLlib's convolutions read."""
+    """Frames ``[4, 84, 84]`` as float32 ``[84, 84, 4]``, which is what RLlib's convolutions read."""
 
     def __init__(self, env: Any) -> None:
         super().__init__(env)
-        self.observation_space = gymnasium.spaces.Box(0, 255, (84, 84, 4), np.uint8)
+        self.observation_space = gymnasium.spaces.Box(0.0, 1.0, (84, 84, 4), np.float32)
 
     def observation(self, observation: Any) -> Any:
-        return np.moveaxis(np.asarray(observation), 0, -1)
+        return np.moveaxis(np.asarray(observation), 0, -1).astype(np.float32) * np.float32(1 / 255)
 
 
 def atari(_: dict[str, Any]) -> Any:
@@ -188,7 +188,7 @@ def rllib(settings: dict[str, Any]) -> Callable[[], int]:
         learner = result.get("learners", {}).get("__all_modules__", {})
         total = learner.get("num_env_steps_trained_lifetime")
         if not appo or total is None:
-            total = result["env_runners"]["num_env_steps_sampled_lifetime"]
+            total = result["env_runners"].get("num_env_steps_sampled_lifetime", trained)
         fresh, trained = int(total) - trained, int(total)
         return fresh
 

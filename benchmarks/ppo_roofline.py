@@ -173,7 +173,8 @@ class Loop:
                     self.logs[t] = (-0.5 * noise.square() - self.network.log_std - 0.9189).sum(1)
                 else:
                     logs = functional.log_softmax(outputs, dim=1)
-                    actions = torch.multinomial(logs.exp(), 1).squeeze(1)
+                    noise = torch.empty_like(logs).exponential_().log_()
+                    actions = (logs - noise).argmax(dim=1)
                     self.logs[t] = logs.gather(1, actions.unsqueeze(1)).squeeze(1)
                 self.actions[t] = actions
                 seen, self.rewards[t], self.ends[t] = self.step(actions.numpy())

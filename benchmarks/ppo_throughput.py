@@ -244,10 +244,19 @@ class Runner:
                 sides[title] = self.start(title, spec)
                 found[title] = []
             for number in range(repetitions):
-                for title, side in sides.items():
+                for title, side in list(sides.items()):
                     # A peer that is ten times slower need not run ten times longer.
                     least = specs[title].settings.get("batch", samples)
-                    found[title].append(side.measure(min(samples, max(least, samples // 4))))
+                    try:
+                        measured = side.measure(min(samples, max(least, samples // 4)))
+                    except SideFailed as error:
+                        if specs[title].script != "ppo_peer.py":
+                            raise
+                        print(f"  {error}", flush=True)
+                        del found[title]
+                        sides.pop(title).close()
+                        continue
+                    found[title].append(measured)
                     if number == repetitions - 1:
                         print(f"  {_row(title, _medians(found[title]))}", flush=True)
         finally:

@@ -52,6 +52,10 @@ class Side:
             env={**os.environ, "OMP_NUM_THREADS": str(threads), "RAY_DEDUP_LOGS": "0"},
         )
         self._seen: dict[int, psutil.Process] = {}
+        self.facts: dict[str, Any] = {}
+
+    def wait_until_ready(self) -> None:
+        """Wait until the side is warm. Raises SideFailed, and ends it, if it does not get there."""
         try:
             self.facts = self._read("ready", STARTUP_SECONDS)
         except SideFailed:
@@ -90,6 +94,8 @@ class Side:
         self._errors.close()
 
     def _tree(self) -> list[psutil.Process]:
+        if self._process.poll() is not None:  # its number may be another process's by now
+            return []
         try:
             root = psutil.Process(self._process.pid)
             tree = [root, *root.children(recursive=True)]

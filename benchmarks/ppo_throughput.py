@@ -28,6 +28,7 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import sys
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -211,6 +212,7 @@ class Runner:
                 try:
                     side = self.start(name, spec)
                     try:
+                        side.wait_until_ready()
                         measured = side.measure(spec.settings["batch"])
                     finally:
                         side.close()
@@ -243,6 +245,8 @@ class Runner:
             for title, spec in specs.items():
                 sides[title] = self.start(title, spec)
                 found[title] = []
+            for side in sides.values():
+                side.wait_until_ready()
             for number in range(repetitions):
                 for title, side in list(sides.items()):
                     # A peer that is ten times slower need not run ten times longer.
@@ -304,8 +308,6 @@ class Runner:
         """Ask the peers' interpreter for the versions of what matters."""
         if self.peer_python is None:
             return {}
-        import subprocess
-
         names = ("ray", "stable-baselines3", "torch", "gymnasium", "ale-py", "numpy")
         if self.peer_python == sys.executable:
             return versions(*names)

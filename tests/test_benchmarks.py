@@ -43,6 +43,7 @@ def test_a_side_is_measured_and_leaves_nothing_behind(module: Any, tmp_path: Pat
     script.write_text(SIDE.format(path=str(BENCHMARKS)))
     side = module("ppo_sides").Side("busy", sys.executable, str(script), {})
     try:
+        side.wait_until_ready()
         # 300 samples are three steps of 0.2 s of processor time: 500 samples per CPU second at most.
         found = side.measure(300)
         assert found["samples"] == 300
@@ -65,7 +66,7 @@ def test_a_side_that_dies_says_why(module: Any, tmp_path: Path) -> None:
     script.write_text("raise SystemExit('no such game')")
     sides = module("ppo_sides")
     with pytest.raises(sides.SideFailed, match="no such game"):
-        sides.Side("broken", sys.executable, str(script), {})
+        sides.Side("broken", sys.executable, str(script), {}).wait_until_ready()
 
 
 def test_ratio_is_the_median_of_ratios_within_repetitions(module: Any) -> None:

@@ -115,9 +115,6 @@ CASES = {
         {
             "scalar": ours(GYM, 64, 8192),
             "scalar, 2 actors": ours(GYM, 64, 8192, **TWO_ACTORS),
-            "scalar, 2 asynchronous actors": ours(
-                GYM, 64, 8192, **TWO_ACTORS, collection="asynchronous"
-            ),
             "scalar, bare loop": loop(GYM, 64, 8192),
             "native": ours("pendulum", 256, 8192),
             "native, bare loop": loop("pendulum", 256, 8192),
@@ -136,7 +133,6 @@ CASES = {
             ("scalar", "sb3", "per_cpu_second", 2.0),
             ("scalar", "sb3", "per_second", 2.0),
             ("scalar, 2 actors", "sb3", "per_second", 2.0),
-            ("scalar, 2 asynchronous actors", "sb3", "per_second", 2.0),
             ("scalar", "scalar, bare loop", "per_cpu_second", 0.75),
             ("native", "rllib", "per_cpu_second", 12.0),
             ("native", "rllib", "per_second", 12.0),

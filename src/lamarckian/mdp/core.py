@@ -9,6 +9,7 @@ Shape letters: ``N`` controllers, ``A`` actions, ``K`` reward heads, ``E`` entit
 
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -312,6 +313,16 @@ The same bot plays in coroutines (N = 1) and on the batch path.
 """
 
 
+@functools.lru_cache(maxsize=256)
+def _ranges(part: Continuous) -> tuple[NDArray[np.bool_], Array, Array, Array]:
+    """Return ``bounded``, low, high and half the width; asked for at every decision, so kept."""
+    low, high = np.asarray(part.low, np.float32), np.asarray(part.high, np.float32)
+    half = np.float32(0.5) * (high - low)
+    for array in (low, high, half):
+        array.flags.writeable = False
+    return part.bounded, low, high, half
+
+
 def to_game_action(part: Continuous, raw: Array, bounds: Bounds) -> Array:
     """Map a policy's raw numbers to what the game receives.
 
@@ -319,13 +330,15 @@ def to_game_action(part: Continuous, raw: Array, bounds: Bounds) -> Array:
     stored. Bounded components: -1 and 1 map to low and high, after clipping (``clip``) or through the
     hyperbolic tangent (``tanh``). Unbounded components pass unchanged.
     """
-    bounded = part.bounded
-    low = np.asarray(part.low, np.float32)
-    high = np.asarray(part.high, np.float32)
+    bounded, low, high, half = _ranges(part)
     if bounded.all():
-        unit = np.tanh(raw) if bounds == "tanh" else np.clip(raw, -1.0, 1.0)
-        scaled = low + (unit + np.float32(1.0)) * (np.float32(0.5) * (high - low))
-        return np.clip(scaled, low, high).astype(np.float32, copy=False)
+        if bounds == "tanh":
+            unit = np.tanh(raw)
+        else:
+            unit = np.minimum(np.maximum(raw, np.float32(-1.0)), np.float32(1.0))
+        scaled = low + (unit + np.float32(1.0)) * half
+        game: Array = np.minimum(np.maximum(scaled, low), high)
+        return game.astype(np.float32, copy=False)
     if not bounded.any():
         return np.asarray(raw, np.float32)
     out = np.array(raw, np.float32)

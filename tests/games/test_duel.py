@@ -125,3 +125,15 @@ def test_both_sides_see_the_same_from_their_own_end() -> None:
     np.testing.assert_allclose(game.view("blue").inputs["state"], expected, atol=1e-6)
     frame = game.frame()
     assert json.loads(json.dumps(frame)) == frame
+
+
+def test_the_catalogue_puts_the_duel_on_the_clock() -> None:
+    from lamarckian.mdp.catalogue import make_mdp
+    from lamarckian.mdp.realtime import RealTime
+
+    waiting, running = make_mdp("duel"), make_mdp("duel?real_time=true&hertz=50&touches=2")
+    assert isinstance(running, RealTime)
+    assert not isinstance(waiting, RealTime)
+    assert running.period == 1 / 50
+    assert list(running.bots) == list(waiting.bots)
+    assert dict(running.roles) == dict(waiting.roles)

@@ -43,7 +43,9 @@ GAMES: dict[str, GameEntry] = {
     "rps": GameEntry("rock, paper, scissors", f"{_GAMES}:RockPaperScissors"),
     "connect-four": GameEntry("four in a row, in turns", f"{_GAMES}:ConnectFour"),
     "skirmish": GameEntry("two squads of units that die", f"{_GAMES}:Skirmish"),
-    "duel": GameEntry("two players in real time", f"{_GAMES}:Duel"),
+    "duel": GameEntry(
+        "two fencers; real_time=true puts them on the clock", f"{_GAMES}.duel_entry:duel"
+    ),
 }
 
 _ADAPTERS = "lamarckian.mdp.adapters"

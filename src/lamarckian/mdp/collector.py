@@ -66,6 +66,10 @@ class Collector(Protocol):
         """Length so far of the longest life still going on (decisions)."""
         ...
 
+    def metrics(self) -> dict[str, float]:
+        """Return what else there is to tell: lateness, players gone, failed matches."""
+        ...
+
     def state(self) -> tuple[dict[str, Any], Arrays]:
         """Return all that the next ``collect`` depends on, but for the policies."""
         ...

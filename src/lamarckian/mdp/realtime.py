@@ -253,6 +253,16 @@ class RealTime(MDP):
         self._ticker = None
         self.game.close()
 
+    @property
+    def bots(self) -> Mapping[str, Bot]:  # type: ignore[override]
+        """The rule players of the game on the clock."""
+        return self.game.bots
+
+    @property
+    def drawing(self) -> Any:
+        """How a viewer draws the game's frames, if the game says so."""
+        return getattr(self.game, "drawing", None)
+
     def frame(self) -> dict[str, Any] | None:
         return self.game.frame()
 

@@ -205,6 +205,9 @@ class BatchCollector:
     def longest_running(self) -> int:
         return max(int(group.lengths.max(initial=0)) for group in self._groups.values())
 
+    def metrics(self) -> dict[str, float]:
+        return {}
+
     def state(self) -> tuple[dict[str, Any], Arrays]:
         """Return what the next ``collect`` depends on (see :class:`~.collector.Collector`).
 

@@ -17,6 +17,7 @@ from lamarckian.mdp.core import MDP, Arrays
 from lamarckian.mdp.fragments import FragmentStore
 from lamarckian.mdp.match import Cast, Match, MatchResult
 from lamarckian.mdp.policy import Policy
+from lamarckian.mdp.realtime import Lateness, RealTime
 from lamarckian.mdp.rollout import BotWave, DecisionWave, PlayerFunction, PolicyWave, spar, train
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 
@@ -157,6 +158,23 @@ class WaveCollector:
 
     def longest_running(self) -> int:
         return max(match.longest_running() for match in self._matches)
+
+    def metrics(self) -> dict[str, float]:
+        """Return totals so far: players gone, failed matches and, on a clock, lateness."""
+        total = Lateness()
+        for game in self._games:
+            if isinstance(game, RealTime):
+                total.merge(game.lateness)
+        numbers = {
+            "offline_players": float(self.num_offline + total.offline),
+            "rejected_data": float(self.num_failed),
+        }
+        if total.decisions:
+            numbers |= {
+                "lateness_p99": total.percentile(0.99),
+                "late_decisions": float(total.late),
+            }
+        return numbers
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
         """Coroutines cannot be saved: a resumed run begins new matches, and so does the run that saved.

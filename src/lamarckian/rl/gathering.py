@@ -94,7 +94,11 @@ class InProcess:
         game, policy = (now[key] - self._seconds[key] for key in ("game", "policy"))
         self._seconds = now
         total = max(game + policy, 1e-9)
-        return {"share_environment": game / total, "share_inference": policy / total}
+        return {
+            "share_environment": game / total,
+            "share_inference": policy / total,
+            **self._collector.metrics(),
+        }
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
         return self._collector.state()

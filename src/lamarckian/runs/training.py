@@ -287,7 +287,7 @@ class _Loop:
             "wall_seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
             "updates": float(sum(learner.num_updates for learner in self.learners.values())),
-            "rejected_data": float(self.num_dropped),
+            "rejected_data": self.num_dropped + metrics.get("rejected_data", 0.0),
             "current_length": float(self.gathering.longest_running()),
         }
         self.last_metrics = dict(metrics)

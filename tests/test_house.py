@@ -199,3 +199,13 @@ def test_pitfalls_ins_03_the_package_loads_fast_and_without_torch() -> None:
         assert done.returncode == 0, done.stderr
         seconds.append(float(done.stdout))
     assert min(seconds) < 1.0
+
+
+def test_test_modules_have_names_of_their_own() -> None:
+    """pytest imports test modules by base name: a second one of the same name is not collected."""
+    names = [
+        path.name
+        for path in (ROOT / "tests").rglob("*.py")
+        if path.stem not in ("__init__", "conftest")
+    ]
+    assert sorted(set(names)) == sorted(names)

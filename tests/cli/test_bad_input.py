@@ -60,7 +60,7 @@ def test_pitfalls_env_03_a_broken_game_is_named(
     capsys.readouterr()
     started = time.monotonic()
     assert train(f"failing_games:{game}", path, "-q") == 2
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     message = told(capsys)
     assert f"failing_games:{game}" in message
     for word in words:

@@ -93,8 +93,7 @@ class CMAES(EC):
         positive = raw[:mu] / raw[:mu].sum()
         self._mu_eff = 1.0 / float((positive**2).sum())
         d, m = float(size), self._mu_eff
-        # (55) has 5 for 3; this is the value of Hansen's own programs, and a little faster.
-        self._c_sigma = (m + 2) / (d + m + 3)
+        self._c_sigma = (m + 2) / (d + m + 5)  # (55)
         self._damping = 1 + 2 * max(0.0, math.sqrt((m - 1) / (d + 1)) - 1) + self._c_sigma
         self._c_path = (4 + m / d) / (d + 4 + 2 * m / d)  # (56)
         self._c_one = 2 / ((d + 1.3) ** 2 + m)  # (57)

@@ -50,7 +50,7 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
             "frames": 1_600_000,
             "max_seconds": namespace.seconds,
             "evaluation.every": 400_000,
-            "evaluation.episodes": 100,
+            "evaluation.episodes": 50,
         },
     )
     result = train(

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lamarckian.cli import output
-from lamarckian.cli.train import add_recorders, recorders
+from lamarckian.cli.run_options import add_recorders
+from lamarckian.cli.train import recorders
 
 SECONDS = 80.0
 """Most of about 90 seconds; a fast machine is done with its frames before."""

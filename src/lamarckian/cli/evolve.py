@@ -9,6 +9,7 @@ from typing import Any
 
 from lamarckian import config
 from lamarckian.cli import output
+from lamarckian.cli.run_options import add_recorders, extra_recorders, read_file
 from lamarckian.errors import ConfigError
 
 SETTINGS = True
@@ -34,12 +35,6 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     return parser
 
 
-def add_recorders(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose where numbers go besides the journal."""
-    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard curves too")
-    parser.add_argument("--wandb", action="store_true", help="send curves to Weights & Biases too")
-
-
 def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     """Evolve; exit code 0, or 130 if it was interrupted (the run can be resumed)."""
     from lamarckian.runs.evolution import evolve
@@ -59,13 +54,7 @@ def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
     """Merge defaults, config file and options, in this order. Raises ConfigError."""
     from lamarckian.runs.evolution import build_settings
 
-    file: dict[str, Any] = {}
-    if namespace.config is not None:
-        try:
-            text = namespace.config.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{namespace.config}: cannot read it: {error.strerror}") from None
-        file = dict(config.parse_yaml(text) or {})
+    file = read_file(namespace.config)
     given: dict[str, Any] = config.overrides(extra)
     problem = namespace.problem or given.pop("problem", None) or file.get("problem")
     if not problem:
@@ -81,22 +70,17 @@ def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
 def recorders(namespace: argparse.Namespace, run: Any, settings: Any) -> list[Any]:
     """Build the recorders the options ask for."""
     from lamarckian.runs.display import ConsoleRecorder
-    from lamarckian.runs.recorders import TensorBoardRecorder, WandbRecorder
 
-    chosen: list[Any] = [
+    return [
         ConsoleRecorder(
             title=f"{settings.problem} · {run.name}",
             target_frames=settings.evaluations or None,
             first_frames=_evaluations_before(run),
             unit="evaluations",
             verbosity=output.verbosity(namespace),
-        )
+        ),
+        *extra_recorders(namespace, run),
     ]
-    if namespace.tensorboard:
-        chosen.append(TensorBoardRecorder(run.path / "tensorboard"))
-    if namespace.wandb:
-        chosen.append(WandbRecorder(run.path / "wandb", name=run.name, settings=run.settings()))
-    return chosen
 
 
 def _evaluations_before(run: Any) -> int:

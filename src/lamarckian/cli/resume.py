@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lamarckian.cli import evolve, output, train
+from lamarckian.cli.run_options import add_recorders
 from lamarckian.errors import ConfigError
 
 
@@ -22,7 +23,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument("run", type=Path, help="run folder")
     parser.add_argument("--frames", type=int, help="train up to so many frames instead")
     parser.add_argument("--evaluations", type=int, help="evolve up to so many evaluations instead")
-    train.add_recorders(parser)
+    add_recorders(parser)
     output.add_options(parser)
     return parser
 

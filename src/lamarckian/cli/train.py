@@ -9,6 +9,7 @@ from typing import Any
 
 from lamarckian import config
 from lamarckian.cli import output
+from lamarckian.cli.run_options import add_recorders, extra_recorders, read_file
 
 SETTINGS = True
 
@@ -29,12 +30,6 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     add_recorders(parser)
     output.add_options(parser)
     return parser
-
-
-def add_recorders(parser: argparse.ArgumentParser) -> None:
-    """Add the options that choose where numbers go besides the journal."""
-    parser.add_argument("--tensorboard", action="store_true", help="write TensorBoard curves too")
-    parser.add_argument("--wandb", action="store_true", help="send curves to Weights & Biases too")
 
 
 def run(namespace: argparse.Namespace, extra: list[str]) -> int:
@@ -59,13 +54,7 @@ def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
     from lamarckian.runs.training import TrainingRun
 
     updates: dict[str, Any] = {}
-    file: dict[str, Any] = {}
-    if namespace.config is not None:
-        try:
-            text = namespace.config.read_text(encoding="utf-8")
-        except OSError as error:
-            raise ConfigError(f"{namespace.config}: cannot read it: {error.strerror}") from None
-        file = dict(config.parse_yaml(text) or {})
+    file = read_file(namespace.config)
     given = config.overrides(extra)
     game = namespace.game or given.get("game") or file.get("game")
     if not game:
@@ -86,20 +75,15 @@ def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
 def recorders(namespace: argparse.Namespace, run: Any, settings: Any) -> list[Any]:
     """Build the recorders the options ask for."""
     from lamarckian.runs.display import ConsoleRecorder
-    from lamarckian.runs.recorders import TensorBoardRecorder, WandbRecorder
 
-    chosen: list[Any] = [
+    return [
         ConsoleRecorder(
             title=f"{settings.game} · {run.name}",
             target_frames=settings.frames,
             verbosity=output.verbosity(namespace),
-        )
+        ),
+        *extra_recorders(namespace, run),
     ]
-    if namespace.tensorboard:
-        chosen.append(TensorBoardRecorder(run.path / "tensorboard"))
-    if namespace.wandb:
-        chosen.append(WandbRecorder(run.path / "wandb", name=run.name, settings=run.settings()))
-    return chosen
 
 
 def report(namespace: argparse.Namespace, result: Any) -> int:

@@ -30,6 +30,7 @@ from lamarckian.evaluator import (
     Outcome,
     Real,
 )
+from lamarckian.mdp.core import below
 from lamarckian.mdp.evaluation import EvaluationResult
 from lamarckian.mdp.guard import OnBadData, guard
 from lamarckian.rl.assembly import Algorithm, Assembly, Training, assemble
@@ -237,8 +238,8 @@ class RLEvaluator:
         """
         for group, learner in learners.items():
             prefix = f"policy/{group}/"
-            learner.policy.load_arrays(_below(prefix, weights))
-            moments = _below(f"optimiser/{group}/", weights)
+            learner.policy.load_arrays(below(prefix, weights))
+            moments = below(f"optimiser/{group}/", weights)
             for name, array in moments.items():
                 if name.startswith(("exp_avg_sq/", "step/")):
                     moments[name] = np.asarray(np.maximum(array, 0.0))  # a search may add noise
@@ -310,10 +311,6 @@ def fresh_moments(learner: PPOLearner) -> dict[str, Array]:
             moments[f"exp_avg/{name}"] = np.zeros(shape, np.float32)
             moments[f"exp_avg_sq/{name}"] = np.zeros(shape, np.float32)
     return moments
-
-
-def _below(prefix: str, arrays: Mapping[str, Array]) -> dict[str, Array]:
-    return {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 def _check(task: RLTask) -> None:

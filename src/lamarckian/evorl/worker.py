@@ -18,6 +18,7 @@ from lamarckian.ec import (
 from lamarckian.evaluator import Array, Decision, Outcome
 from lamarckian.evorl.evaluating import evaluate_several
 from lamarckian.evorl.problems import make_evaluator
+from lamarckian.mdp.core import below
 
 Handle = Callable[[dict[str, Any], dict[str, Array]], tuple[dict[str, Any], dict[str, Array]]]
 
@@ -54,7 +55,7 @@ def pack_decisions(decisions: Sequence[Decision]) -> dict[str, Array]:
 
 def unpack_decisions(arrays: Mapping[str, Array], num: int) -> list[Decision]:
     """Undo :func:`pack_decisions`."""
-    return [decision_from_arrays(_of_row(arrays, row)) for row in range(num)]
+    return [decision_from_arrays(below(f"{row}/", arrays)) for row in range(num)]
 
 
 def pack_outcomes(outcomes: Sequence[Outcome]) -> tuple[list[Any], dict[str, Array]]:
@@ -70,9 +71,6 @@ def pack_outcomes(outcomes: Sequence[Outcome]) -> tuple[list[Any], dict[str, Arr
 
 def unpack_outcomes(records: Sequence[Any], arrays: Mapping[str, Array]) -> list[Outcome]:
     """Undo :func:`pack_outcomes`."""
-    return [outcome_from_record(record, _of_row(arrays, row)) for row, record in enumerate(records)]
-
-
-def _of_row(arrays: Mapping[str, Array], row: int) -> dict[str, Array]:
-    prefix = f"{row}/"
-    return {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
+    return [
+        outcome_from_record(record, below(f"{row}/", arrays)) for row, record in enumerate(records)
+    ]

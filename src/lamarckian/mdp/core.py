@@ -23,6 +23,12 @@ from lamarckian.errors import UnsupportedSpace, nearest
 Array = NDArray[Any]
 Arrays = dict[str, Array]
 
+
+def below(prefix: str, arrays: Mapping[str, Array]) -> Arrays:
+    """Return the arrays whose names begin with ``prefix``, under the rest of their names."""
+    return {name[len(prefix) :]: a for name, a in arrays.items() if name.startswith(prefix)}
+
+
 InputKind = Literal["vector", "image", "entities", "category", "mask"]
 DTYPES = ("float32", "uint8", "int64", "bool")
 

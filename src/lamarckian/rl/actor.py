@@ -15,7 +15,7 @@ import torch
 
 from lamarckian import seeding
 from lamarckian.distributed.channel import Channel
-from lamarckian.mdp.core import Arrays
+from lamarckian.mdp.core import Arrays, below
 from lamarckian.rl.assembly import assemble, training_from
 
 
@@ -75,6 +75,5 @@ def weights_of(policies: dict[str, Any]) -> Arrays:
 def load_weights(policies: dict[str, Any], arrays: Arrays) -> None:
     """Put what :func:`weights_of` took into the policies."""
     for group, policy in policies.items():
-        prefix = f"{group}/"
-        policy.load_arrays({k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)})
+        policy.load_arrays(below(f"{group}/", arrays))
         policy.eval()

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from lamarckian import seeding
 from lamarckian.errors import ConfigError
-from lamarckian.mdp.core import Arrays
+from lamarckian.mdp.core import Arrays, below
 from lamarckian.mdp.trajectory import Trajectory
 from lamarckian.rl.network_config import NetworkConfig
 from lamarckian.rl.normalisers import RawValues
@@ -280,9 +280,9 @@ class PPOLearner:
 
     def load_state(self, data: dict[str, Any], arrays: Arrays) -> None:
         """Continue exactly where :meth:`state` was taken."""
-        self.policy.load_arrays(_below("policy/", arrays))
+        self.policy.load_arrays(below("policy/", arrays))
         self.policy.version = int(data["version"])
-        self.optimiser.load_state(data["optimiser"], _below("optimiser/", arrays))
+        self.optimiser.load_state(data["optimiser"], below("optimiser/", arrays))
         self.num_updates = int(data["num_updates"])
         self._rng = seeding.restore(data["rng"])
 
@@ -441,10 +441,6 @@ class _Totals:
 
     def means(self) -> dict[str, float]:
         return {name: total / self.count for name, total in self.sums.items()}
-
-
-def _below(prefix: str, arrays: Arrays) -> Arrays:
-    return {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 def _explained_variance(targets: NDArray[np.float32], trajectory: Trajectory) -> float:

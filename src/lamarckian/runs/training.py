@@ -18,7 +18,7 @@ import numpy as np
 
 from lamarckian import seeding
 from lamarckian.distributed.process import available_cores
-from lamarckian.mdp.core import Arrays
+from lamarckian.mdp.core import Arrays, below
 from lamarckian.mdp.evaluation import EvaluationResult, summarise
 from lamarckian.mdp.guard import guard
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
@@ -172,8 +172,7 @@ def load_policies(
 
 def load_policy(policy: TorchPolicy, group: str, state: dict[str, Any], arrays: Arrays) -> None:
     """Put a checkpoint's weights of ``group`` into ``policy``."""
-    prefix = f"{group}/policy/"
-    policy.load_arrays({k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)})
+    policy.load_arrays(below(f"{group}/policy/", arrays))
     policy.version = int(state["learners"][group]["version"])
     policy.eval()
 
@@ -413,11 +412,11 @@ class _Loop:
 
     def load_state(self, state: dict[str, Any], arrays: Arrays) -> None:
         for group, learner in self.learners.items():
-            learner.load_state(state["learners"][group], _below(f"{group}/", arrays))
+            learner.load_state(state["learners"][group], below(f"{group}/", arrays))
         loop = state["loop"]
         for name, value in loop.items():
             setattr(self, name, value)
-        self.gathering.load_state(state["gathering"], _below("gathering/", arrays))
+        self.gathering.load_state(state["gathering"], below("gathering/", arrays))
 
     def ending(self, finished: bool, reason: str) -> dict[str, Any]:
         metrics = self.last_metrics
@@ -425,10 +424,6 @@ class _Loop:
 
     def record(self, event: str, fields: dict[str, Any]) -> None:
         self.recorder.record(event, fields)
-
-
-def _below(prefix: str, arrays: Arrays) -> Arrays:
-    return {k[len(prefix) :]: v for k, v in arrays.items() if k.startswith(prefix)}
 
 
 def _mean_reward(trajectory: Trajectory) -> float:

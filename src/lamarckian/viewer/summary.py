@@ -55,9 +55,11 @@ class Note:
 
 @dataclass(slots=True)
 class Summary:
-    """A whole run, ready to be shown."""
+    """A whole run, ready to be shown. ``entries`` are the events that count."""
 
     name: str
+    path: Path | None = None
+    entries: list[Entry] = field(default_factory=list, repr=False)
     kind: str = "train"
     version: str = ""
     seed: int | None = None
@@ -95,7 +97,7 @@ def summarise(path: Path) -> Summary:
     damaged: list[int] = []
     written = sum(1 for _ in read(path, damaged))
     entries = replay(path)
-    summary = Summary(name=run.name, superseded=written - len(entries))
+    summary = Summary(run.name, path, entries, superseded=written - len(entries))
     if any(entry.event == "generation" for entry in entries):
         summary.axis = "evaluations"
     if entries:

@@ -211,7 +211,8 @@ class Population:
             return np.repeat(np.array(rows, np.float32), self.lanes, axis=0)
 
         self._discounts, self._lambdas = per_lane("discount"), per_lane("gae_lambda")
-        self._reward_weights = self.learners[0].reward_weights
+        weights = [learner.reward_weights for learner in self.learners]
+        self._reward_weights = np.repeat(np.stack(weights), self.lanes, axis=0)
         self.optimiser = StackedAdam(
             self.network.weights,
             self._moments(),
@@ -246,9 +247,8 @@ class Population:
     def update(self, trajectory: Trajectory) -> list[dict[str, float]]:
         """One PPO update of every member; lanes of member p are ``[p N, (p + 1) N)``."""
         returns = generalised_advantages(trajectory, self._discounts, self._lambdas)
-        batch = self._tensors(
-            trajectory, returns.advantages @ self._reward_weights, returns.targets
-        )
+        advantages = (returns.advantages * self._reward_weights).sum(axis=-1)
+        batch = self._tensors(trajectory, advantages, returns.targets)
         rows = batch["valid"].shape[1]
         sums: dict[str, Tensor] = {}
         count = 0

@@ -28,6 +28,7 @@ from lamarckian.rl.gathering import Gathering, InProcess
 from lamarckian.rl.gathering_processes import Processes
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.rl.ppo import PPOLearner
+from lamarckian.runs.control import Mailbox
 from lamarckian.runs.folder import Run
 from lamarckian.runs.interrupts import interrupts
 from lamarckian.runs.recording import MakeRecorders, recording
@@ -219,6 +220,7 @@ class _Loop:
                     state, arrays = self.state()
                     self.run.rehearse(state, arrays)
                 self.gathering.start()
+                mailbox = Mailbox(self.run, self.recorder)
                 while not reason:
                     if self.gathering.num_frames >= settings.frames:
                         reason = "frames"
@@ -227,7 +229,7 @@ class _Loop:
                     elif settings.max_seconds and self.seconds >= settings.max_seconds:
                         reason = "seconds"
                     else:
-                        reason = self.iterate()
+                        reason = mailbox.obey(interrupted)[0] or self.iterate()
                 finished = reason in ("frames", "score", "seconds")
                 # Before the evaluation: should the game fail there, what was learned is kept.
                 self.checkpoint()

@@ -21,6 +21,7 @@ from lamarckian.mdp.core import (
     random_actions,
 )
 from lamarckian.mdp.games import CartPole, Pendulum, Pong, RockPaperScissors, Skirmish
+from lamarckian.mdp.games.simple_spread import SimpleSpread
 from lamarckian.testing.games import Const7, CountBox, Everything, MaskEnv, Memory, TwoStep
 
 Make = Callable[[int], BatchGame]
@@ -36,6 +37,7 @@ GAMES: dict[str, Make] = {
     ),
     "skirmish-watch": lambda num: Skirmish(num, units_per_side=4, arena=8.0, dead_watch=True),
     "pendulum": lambda num: Pendulum(num, max_ticks=30),
+    "simple-spread": lambda num: SimpleSpread(num, num_players=4),
 }
 TOYS: dict[str, Make] = {
     "const7": lambda num: Const7(num, end="truncated"),

@@ -33,9 +33,9 @@ from lamarckian.mdp.guard import guard
 from lamarckian.mdp.policy import draw_noise
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 from lamarckian.mdp.vectorised import BatchCollector
-from lamarckian.rl.assembly import EVALUATION_GAMES, Algorithm, Assembly, assemble
-from lamarckian.rl.ppo import MAX_LOG_RATIO, PPO, PPOLearner
-from lamarckian.rl.returns import generalised_advantages
+from lamarckian.rl.assembly import EVALUATION_GAMES, Assembly, assemble
+from lamarckian.rl.ppo import PPO, PPOLearner
+from lamarckian.rl.returns import MAX_LOG_RATIO, generalised_advantages
 
 if TYPE_CHECKING:
     from lamarckian.evorl.rl_evaluator import RLEvaluator
@@ -44,12 +44,9 @@ MAX_SKIPPED_IN_A_ROW = 10
 _BETA_1, _BETA_2 = 0.9, 0.999
 
 
-def misfits(assembly: Assembly, algorithm: Algorithm) -> list[str]:
+def misfits(assembly: Assembly, algorithm: PPO) -> list[str]:
     """Return why members of this training cannot be trained together; nothing if they can."""
     reasons = []
-    if not isinstance(algorithm, PPO):
-        reasons.append("only PPO is batched over members")
-        return reasons
     learners = assembly.seating.learners
     if len(learners) != 1:
         reasons.append(f"one training role is needed, there are {len(learners)}")

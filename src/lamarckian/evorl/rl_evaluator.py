@@ -33,7 +33,7 @@ from lamarckian.evaluator import (
 from lamarckian.mdp.core import below
 from lamarckian.mdp.evaluation import EvaluationResult
 from lamarckian.mdp.guard import OnBadData, guard
-from lamarckian.rl.assembly import Algorithm, Assembly, Training, assemble
+from lamarckian.rl.assembly import Assembly, Training, assemble
 from lamarckian.rl.ppo import PPO, PPOLearner
 
 REWARD_WEIGHT = "reward_weights."
@@ -81,9 +81,7 @@ class Genes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class RLTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one evaluation of a player does: how it is trained, and how it is measured."""
 
-    algorithm: Annotated[
-        Algorithm, Meta(description="What learns; genes replace its settings.")
-    ] = PPO()
+    algorithm: Annotated[PPO, Meta(description="What learns; genes replace its settings.")] = PPO()
     frames: Annotated[
         int, Meta(ge=1, description="Frames of training per evaluation, rounded up to batches.")
     ] = 16_384
@@ -251,7 +249,7 @@ class RLEvaluator:
 
     # The steps of an evaluation.
 
-    def algorithm_of(self, decision: Decision) -> Algorithm:
+    def algorithm_of(self, decision: Decision) -> PPO:
         """Return the settings with the genes of ``decision`` in force."""
         genes: dict[str, Any] = {name: float(np.asarray(decision[name])) for name in self.genes}
         weights = {
@@ -266,9 +264,7 @@ class RLEvaluator:
             )
         return msgspec.structs.replace(self.task.algorithm, **genes)
 
-    def learners(
-        self, assembly: Assembly, algorithm: Algorithm, seed: int
-    ) -> dict[str, PPOLearner]:
+    def learners(self, assembly: Assembly, algorithm: PPO, seed: int) -> dict[str, PPOLearner]:
         """Return one learner per group of policies."""
         return {
             group: algorithm.make_learner(policy, seeding.derive(seed, "learner", group))

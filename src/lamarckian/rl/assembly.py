@@ -34,6 +34,8 @@ from lamarckian.mdp.guarded import GuardedGame
 from lamarckian.mdp.policy import Policy
 from lamarckian.mdp.vectorised import BatchCollector
 from lamarckian.mdp.wave_collector import WaveCollector
+from lamarckian.rl.algorithm import AlgorithmSettings, Learner
+from lamarckian.rl.impala import IMPALA
 from lamarckian.rl.planning import Device, batch_bytes, check_memory, choose_device
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.rl.ppo import PPO
@@ -43,8 +45,8 @@ _log = logging.getLogger("lamarckian.rl")
 EVALUATION_GAMES = 32
 """Matches side by side in an evaluation; part of what makes equal seeds give equal lives."""
 
-Algorithm = PPO
-"""Settings of any algorithm; the ``name`` key in a config file says which."""
+Algorithm = PPO | IMPALA
+"""Settings of any algorithm (see :mod:`lamarckian.rl.algorithm`); ``name`` in a config says which."""
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -122,7 +124,7 @@ class Assembly:
 
     def make_collector(self, num_games: int, seed: int) -> Collector:
         """Build a collector that plays ``num_games`` matches with the policies of this assembly."""
-        algorithm = self.training.algorithm
+        algorithm: AlgorithmSettings = self.training.algorithm
         settings = CollectorSettings(
             num_games=num_games,
             fragment_length=algorithm.fragment_length,
@@ -149,7 +151,7 @@ def assemble(training: Training) -> Assembly:
     learners = group_roles(
         roles, choose_learners(training, roles, bots), share=training.share_policies
     )
-    algorithm = training.algorithm
+    algorithm: AlgorithmSettings = training.algorithm
     trained = {role: roles[role] for role in learners}
     check_memory(batch_bytes(trained, algorithm.num_games, algorithm.fragment_length))
     device, why = choose_device(training.device, trained)
@@ -164,6 +166,16 @@ def assemble(training: Training) -> Assembly:
         policies, learners, choose_opponents(training.opponent, learners, roles, bots)
     )
     return Assembly(training, roles, seating, policies)
+
+
+def make_learners(assembly: Assembly) -> dict[str, Learner]:
+    """Build one learner per policy. Raises ConfigError for settings that do not fit the roles."""
+    training = assembly.training
+    algorithm: AlgorithmSettings = training.algorithm
+    return {
+        group: algorithm.make_learner(policy, seeding.derive(training.seed, "learner", group))
+        for group, policy in assembly.policies.items()
+    }
 
 
 def choose_learners(

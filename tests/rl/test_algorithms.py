@@ -64,7 +64,7 @@ def test_every_algorithm_fulfils_the_contract(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_a_role_that_cannot_be_learned_is_refused_before_anything_starts(name: str) -> None:
     record = config.build(Training, {"game": "cartpole", "algorithm": name})
-    role = Role(inputs={"mask": Input((3,), kind="mask")}, actions={"a": Discrete(2)})
+    role = Role(inputs={"mask": Input((3,), dtype="bool", kind="mask")}, actions={"a": Discrete(2)})
     with pytest.raises(UnsupportedSpace):
         record.algorithm.make_policy(role, 0)
 

@@ -9,6 +9,12 @@ import pytest
 
 from lamarckian.errors import ConfigError
 from lamarckian.mdp.core import random_actions
+from lamarckian.mdp.games.particle_games import (
+    SimpleAdversary,
+    SimpleReference,
+    SimpleSpeakerListener,
+    SimpleTag,
+)
 from lamarckian.mdp.games.particles import ParticleGame
 from lamarckian.mdp.games.simple_spread import SimpleSpread
 
@@ -82,6 +88,63 @@ def test_simple_spread_steps_as_mpe2_does(num: int, continuous: bool) -> None:
     env = spread.parallel_env(N=num, continuous_actions=continuous, local_ratio=0.3)
     game = SimpleSpread(1, num_players=num, continuous=continuous, local_ratio=0.3)
     assert compare(game, env) > 3
+    env.close()
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_simple_tag_steps_as_mpe2_does(continuous: bool) -> None:
+    tag = pytest.importorskip("mpe2.simple_tag_v3")
+    env = tag.parallel_env(
+        num_good=2, num_adversaries=3, num_obstacles=2, continuous_actions=continuous, max_cycles=60
+    )
+    game = SimpleTag(1, num_agents=2, continuous=continuous, max_ticks=60)
+    assert compare(game, env) > 3
+    env.close()
+
+
+@pytest.mark.parametrize("num", [2, 4])
+def test_simple_adversary_steps_as_mpe2_does(num: int) -> None:
+    adversary = pytest.importorskip("mpe2.simple_adversary_v3")
+    env = adversary.parallel_env(N=num)
+    game = SimpleAdversary(1, num_agents=num)
+
+    def arrange(game: Any, world: Any) -> None:
+        put(game, world)
+        for agent in world.agents:
+            agent.goal_a = world.landmarks[int(game._goal[0])]
+
+    compare(game, env, arrange)
+    env.close()
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_simple_speaker_listener_steps_as_mpe2_does(continuous: bool) -> None:
+    module = pytest.importorskip("mpe2.simple_speaker_listener_v4")
+    env = module.parallel_env(continuous_actions=continuous)
+    game = SimpleSpeakerListener(1, continuous=continuous)
+
+    def arrange(game: Any, world: Any) -> None:
+        put(game, world)
+        world.agents[0].goal_b = world.landmarks[int(game._goal[0])]
+
+    compare(game, env, arrange)
+    env.close()
+
+
+@pytest.mark.parametrize("continuous", [False, True])
+def test_simple_reference_steps_as_mpe2_does(continuous: bool) -> None:
+    module = pytest.importorskip("mpe2.simple_reference_v3")
+    env = module.parallel_env(continuous_actions=continuous, local_ratio=0.3)
+    game = SimpleReference(1, continuous=continuous, local_ratio=0.3)
+
+    def arrange(game: Any, world: Any) -> None:
+        put(game, world)
+        for n in (0, 1):
+            goal = world.landmarks[int(game._goals[n, 0])]
+            world.agents[n].goal_b = goal
+            world.agents[1 - n].color = goal.color
+
+    compare(game, env, arrange)
     env.close()
 
 

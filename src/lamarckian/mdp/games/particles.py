@@ -137,12 +137,15 @@ class ParticleGame(BatchGame):
 
     # -- what a game gives ----------------------------------------------------------------------
 
+    def fill_extras(self) -> None:
+        """Bring ``extras`` up to date before the table is built, where they change from tick to tick."""
+
     @abstractmethod
     def see(self, player: int) -> list[int]:
         """Return the rows of the table that ``player`` sees, in order."""
 
     @abstractmethod
-    def place_landmarks(self, games: NDArray[np.int64]) -> None:
+    def begin(self, games: NDArray[np.int64]) -> None:
         """Start the matches ``games``: draw what the game draws besides the places of players."""
 
     @abstractmethod
@@ -190,8 +193,8 @@ class ParticleGame(BatchGame):
         # The padding keeps rows off strides that are powers of two: those share few cache lines when
         # the table is turned round.
         self._table = np.zeros((start, self.num_games + 16), np.float32)[:, : self.num_games]
-        self._offset = np.zeros((players, bodies, 2, self.num_games))
-        self._squares = np.zeros_like(self._offset)
+        self.offset = np.zeros((players, bodies, 2, self.num_games))
+        self._squares = np.zeros_like(self.offset)
         self.distance = np.zeros((players, bodies, self.num_games))
         """From each player to each body, ``[P, E, G]``."""
 
@@ -271,6 +274,23 @@ class ParticleGame(BatchGame):
     def frame(self, game: int) -> dict[str, Any] | None:
         return {"tick": int(self._ticks[game]), **self.show(game)}
 
+    def places(self, bodies: Sequence[int]) -> NDArray[np.float64]:
+        """Where ``bodies`` are, ``[B, 2, G]``."""
+        return self._place[list(bodies)]
+
+    def set_places(
+        self, bodies: Sequence[int], games: NDArray[np.int64], places: NDArray[np.float64]
+    ) -> None:
+        """Put ``bodies`` of the matches ``games`` at ``places`` ``[B, 2, len(games)]``."""
+        self._place[np.ix_(list(bodies), [0, 1], games)] = places
+
+    def words_of(self, player: int, game: int) -> str:
+        """Return what a viewer shows of what ``player`` said: a letter, or numbers."""
+        words = self._words[player, :, game]
+        if self.continuous:
+            return " ".join(f"{word:.1f}" for word in words)
+        return chr(ord("A") + int(words.argmax())) if words.any() else "-"
+
     def points(self, bodies: Sequence[int], game: int) -> list[list[float]]:
         """Where ``bodies`` are in a drawing of ``WIDTH`` by ``WIDTH``; y grows downwards there."""
         scale = WIDTH / (2 * SHOWN)
@@ -337,24 +357,25 @@ class ParticleGame(BatchGame):
         yields = self._yields[other]
         pushed_back = (2 * other * num + game)[yields]
         for axis in (0, 1):
-            push = self._offset[one, other, axis, game] * strength
+            push = self.offset[one, other, axis, game] * strength
             np.subtract.at(flat, pushed + axis * num, push[self._yields[one]])
             np.add.at(flat, pushed_back + axis * num, push[yields])
 
     def _measure(self) -> None:
         """Bring offsets and distances up to date."""
-        np.subtract(self._place, self._place[: self.num_players, None], out=self._offset)
-        np.multiply(self._offset, self._offset, out=self._squares)
+        np.subtract(self._place, self._place[: self.num_players, None], out=self.offset)
+        np.multiply(self.offset, self.offset, out=self._squares)
         np.add(self._squares[:, :, 0], self._squares[:, :, 1], out=self.distance)
         np.sqrt(self.distance, out=self.distance)
 
     def _look(self) -> None:
         """Work out what everybody sees."""
         num = self.num_games
+        self.fill_extras()
         for name, array in (
             ("speed", self._speed),
             ("place", self._place),
-            ("offset", self._offset),
+            ("offset", self.offset),
             ("words", self._words),
             ("extra", self.extras),
         ):
@@ -393,4 +414,11 @@ class ParticleGame(BatchGame):
         self._words[..., games] = 0.0
         self._sums[:, games] = 0.0
         self._ticks[games] = 0
-        self.place_landmarks(games)
+        self.begin(games)
+
+
+def scatter(game: ParticleGame, games: NDArray[np.int64], reach: float = 1.0) -> None:
+    """Place the landmarks of ``games`` uniformly within ``reach`` of the middle."""
+    count = game.num_bodies - game.num_players
+    draws = game.streams.uniform(games, 2 * count).T.reshape(count, 2, len(games))
+    game.set_places(range(game.num_players, game.num_bodies), games, reach * (2.0 * draws - 1.0))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from lamarckian.errors import ConfigError
 from lamarckian.mdp.core import Array
 from lamarckian.mdp.games.drawing import Drawing, circle, scene, text
-from lamarckian.mdp.games.particles import SHOWN, WIDTH, Body, ParticleGame
+from lamarckian.mdp.games.particles import SHOWN, WIDTH, Body, ParticleGame, scatter
 
 SIZE = 0.15
 COVERED = 0.1
@@ -71,9 +71,8 @@ class SimpleSpread(ParticleGame):
             seen += self.rows("offset", player, body)
         return seen + [row for other in others for row in self.rows("words", other)]
 
-    def place_landmarks(self, games: NDArray[np.int64]) -> None:
-        draws = self.streams.uniform(games, 2 * self.num_players).T
-        self._place[self.num_players :, :, games] = 2.0 * draws.reshape(-1, 2, len(games)) - 1.0
+    def begin(self, games: NDArray[np.int64]) -> None:
+        scatter(self, games)
 
     def earn(self) -> NDArray[np.float64]:
         count = self.num_players

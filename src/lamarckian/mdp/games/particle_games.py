@@ -66,7 +66,8 @@ class SimpleSpeakerListener(ParticleGame):
         scatter(self, games)
 
     def _away(self) -> Array:
-        return self.distance[1, 2 + self._goal, np.arange(self.num_games)]
+        away: Array = self.distance[1, 2 + self._goal, np.arange(self.num_games)]
+        return away
 
     def earn(self) -> NDArray[np.float64]:
         away = self._away()

@@ -282,7 +282,8 @@ class ParticleGame(BatchGame):
         self, bodies: Sequence[int], games: NDArray[np.int64], places: NDArray[np.float64]
     ) -> None:
         """Put ``bodies`` of the matches ``games`` at ``places`` ``[B, 2, len(games)]``."""
-        self._place[np.ix_(list(bodies), [0, 1], games)] = places
+        chosen = np.asarray(bodies, np.int64)
+        self._place[chosen[:, None], :, games] = places.transpose(0, 2, 1)
 
     def words_of(self, player: int, game: int) -> str:
         """Return what a viewer shows of what ``player`` said: a letter, or numbers."""

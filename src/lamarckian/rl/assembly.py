@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from lamarckian import seeding
 from lamarckian.errors import ConfigError
-from lamarckian.mdp import catalogue
+from lamarckian.mdp import behaviours, catalogue
 from lamarckian.mdp.batch_game import BatchGame
 from lamarckian.mdp.collector import (
     Collector,
@@ -82,6 +82,13 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         OnBadData,
         Meta(description="NaN from the game: fail the run, or drop the episode that met it."),
     ] = "fail"
+    reward_terms: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Ends of the game's behaviours that pay as further reward heads, e.g. lazy; "
+            "weigh all heads with algorithm.reward_weights."
+        ),
+    ] = ()
 
 
 @dataclass(slots=True)
@@ -97,7 +104,8 @@ class Assembly:
         """Build fresh matches of the training's game."""
         training = self.training
         made = catalogue.make_game(training.game, num_games, training.game_options)
-        return GuardedGame(made, training.game) if isinstance(made, BatchGame) else made
+        guarded = GuardedGame(made, training.game) if isinstance(made, BatchGame) else made
+        return behaviours.watch(guarded, training.reward_terms)
 
     def use_threads(self, num_threads: int) -> int:
         """Give torch ``num_threads`` threads and return their number; 0 chooses.
@@ -146,7 +154,7 @@ def assemble(training: Training) -> Assembly:
     """
     made = catalogue.make_game(training.game, 1, training.game_options)
     game = made if isinstance(made, BatchGame) else made[0]
-    roles, bots = game.roles, game.bots
+    roles, bots = behaviours.with_terms(game.roles, training.reward_terms), game.bots
     game.close()
     learners = group_roles(
         roles, choose_learners(training, roles, bots), share=training.share_policies

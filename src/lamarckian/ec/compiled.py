@@ -30,9 +30,36 @@ def _compile(function: Function) -> Function:
 
 
 @_compile
+def _argsort(keys: Floats) -> Integers:
+    """Return the rows of ``keys`` [n] in rising order, equal ones as they stand; bottom-up merging.
+
+    NumPy's own takes several seconds to compile.
+    """
+    size = len(keys)
+    order, other = np.empty(size, np.int64), np.empty(size, np.int64)
+    for at in range(size):
+        order[at] = at
+    width = 1
+    while width < size:
+        for start in range(0, size, 2 * width):
+            left, middle = start, min(start + width, size)
+            right, end = middle, min(start + 2 * width, size)
+            for at in range(start, end):
+                if left < middle and (right >= end or keys[order[left]] <= keys[order[right]]):
+                    other[at] = order[left]
+                    left += 1
+                else:
+                    other[at] = order[right]
+                    right += 1
+        order, other = other, order
+        width *= 2
+    return order
+
+
+@_compile
 def _order(costs: Floats) -> Integers:
     """Return the rows of ``costs`` [P, K] in lexicographic order."""
-    order = np.argsort(costs[:, 0], kind="mergesort")
+    order = _argsort(costs[:, 0].copy())
     rows, num = costs.shape
     # Where the first cost ties, insertion by the others; ties are short or already in order.
     for place in range(1, rows):
@@ -105,7 +132,7 @@ def _crowd(costs: Floats, members: Integers, distance: Floats) -> None:
     for column in range(num):
         for at in range(size):
             column_costs[at] = costs[members[at], column]
-        order = np.argsort(column_costs)
+        order = _argsort(column_costs)
         span = column_costs[order[size - 1]] - column_costs[order[0]]
         for at in range(1, size - 1):
             if span > 0.0:
@@ -116,22 +143,36 @@ def _crowd(costs: Floats, members: Integers, distance: Floats) -> None:
 
 
 @_compile
+def _members(ranks: Integers, front: int) -> Integers:
+    """Return the rows of ``ranks`` [P] that are of ``front``."""
+    members = np.empty(len(ranks), np.int64)
+    count = 0
+    for row in range(len(ranks)):
+        if ranks[row] == front:
+            members[count] = row
+            count += 1
+    return members[:count]
+
+
+@_compile
 def survivors(costs: Floats, size: int, rounds: int) -> Integers:
     """Return the rows of the best ``size`` of ``costs`` [P, K], best first; see ``pareto.survivors``."""
     rows, num = costs.shape
     ranks = sort(costs)
-    sizes = np.bincount(ranks)
-    last, above = 0, 0
-    while last < len(sizes) - 1 and above + sizes[last] < size:
-        above += sizes[last]
-        last += 1
-    most = num + 1.0
     distance = np.zeros(rows)
-    for front in range(last):
-        _crowd(costs, np.flatnonzero(ranks == front), distance)
-    members = np.flatnonzero(ranks == last)
-    _crowd(costs, members, distance)
-    excess = above + len(members) - size
+    chosen = np.empty(rows, np.int64)
+    taken, front = 0, 0
+    while True:
+        members = _members(ranks, front)
+        _crowd(costs, members, distance)
+        if taken + len(members) >= size or taken + len(members) == rows:
+            break
+        chosen[taken : taken + len(members)] = members
+        taken += len(members)
+        front += 1
+    # A finite distance is at most the number of objectives.
+    most = num + 1.0
+    excess = taken + len(members) - size
     for remaining in range(rounds, 1, -1):
         if excess < remaining:
             break
@@ -139,20 +180,28 @@ def survivors(costs: Floats, size: int, rounds: int) -> Integers:
         key = np.empty(len(members))
         for at in range(len(members)):
             key[at] = -min(distance[members[at]], most)
-        members = members[np.sort(np.argsort(key, kind="mergesort")[: len(members) - drop])]
+        kept = np.zeros(len(members), np.bool_)
+        for at in _argsort(key)[: len(members) - drop]:
+            kept[at] = True
+        count = 0
+        for at in range(len(members)):
+            if kept[at]:
+                members[count] = members[at]
+                count += 1
+        members = members[:count]
         excess -= drop
         _crowd(costs, members, distance)
-    chosen = np.empty(above + len(members), np.int64)
-    key = np.empty(len(chosen))
-    count = 0
-    is_member = np.zeros(rows, np.bool_)
-    is_member[members] = True
-    for row in range(rows):
-        if ranks[row] < last or is_member[row]:
-            chosen[count] = row
-            key[count] = ranks[row] * (most + 1.0) - min(distance[row], most)
-            count += 1
-    return chosen[np.argsort(key, kind="mergesort")[:size]]
+    chosen[taken : taken + len(members)] = members
+    taken += len(members)
+    key = np.empty(taken)
+    for at in range(taken):
+        row = chosen[at]
+        key[at] = ranks[row] * (most + 1.0) - min(distance[row], most)
+    best = np.empty(min(size, taken), np.int64)
+    order = _argsort(key)
+    for at in range(len(best)):
+        best[at] = chosen[order[at]]
+    return best
 
 
 @_compile

@@ -62,7 +62,7 @@ def join(hub: Hub, ticket: Ticket, **options: Any) -> GatherSender:
     return found[0]  # type: ignore[no-any-return]
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
     give_up = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < give_up, "it did not happen"

@@ -112,7 +112,8 @@ class Gatekeeper:
         self._context = context
         self._mechanism = b"CURVE" if with_keys else b"NULL"
         self._lock = threading.Lock()
-        self._names: dict[str, str] = {}
+        self._names: dict[str, str] = {}  # public key -> name; replaced, never changed
+        self._admitted: frozenset[str] = frozenset()
         self._wake = context.socket(zmq.PAIR)
         self._wake.linger = 0
         self._address = f"inproc://gatekeeper-{id(self)}"
@@ -126,23 +127,22 @@ class Gatekeeper:
     def admit(self, name: str, public_key: str) -> None:
         """Let the owner of ``public_key`` in, as ``name``; an older key of that name goes."""
         with self._lock:
-            self._names = {k: n for k, n in self._names.items() if n != name}
-            self._names[public_key] = name
+            kept = {k: n for k, n in self._names.items() if n != name}
+            self._set(kept | {public_key: name})
 
     def replace(self, names: dict[str, str]) -> None:
         """Let exactly these members in: public key -> name."""
         with self._lock:
-            self._names = dict(names)
+            self._set(dict(names))
 
     def revoke(self, name: str) -> None:
         """Let ``name`` in no more."""
         with self._lock:
-            self._names = {k: n for k, n in self._names.items() if n != name}
+            self._set({k: n for k, n in self._names.items() if n != name})
 
     def is_admitted(self, name: str) -> bool:
         """Whether ``name`` is on the list now."""
-        with self._lock:
-            return name in self._names.values()
+        return name in self._admitted
 
     def close(self) -> None:
         """End the thread and free its sockets."""
@@ -150,6 +150,9 @@ class Gatekeeper:
             self._wake.send(b"")
             self._thread.join(10.0)
             self._wake.close()
+
+    def _set(self, names: dict[str, str]) -> None:
+        self._names, self._admitted = names, frozenset(names.values())
 
     def _serve(self) -> None:
         door: zmq.Socket[bytes] = self._context.socket(zmq.REP)
@@ -190,5 +193,4 @@ class Gatekeeper:
         if len(credentials) != 1 or len(credentials[0]) != 32:
             return None
         key = z85.encode(credentials[0]).decode()
-        with self._lock:
-            return self._names.get(key)
+        return self._names.get(key)

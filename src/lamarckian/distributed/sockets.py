@@ -101,6 +101,15 @@ class Sockets:
         socket.connect(endpoint)
         return socket
 
+    def pair(self, name: str) -> tuple[Socket, Socket]:
+        """Return two connected sockets inside this process, for waking a thread that polls."""
+        ends: list[Socket] = [self._context.socket(zmq.PAIR) for _ in range(2)]
+        ends[0].bind(f"inproc://{name}")
+        ends[1].connect(f"inproc://{name}")
+        for end in ends:
+            self._open.append(end)
+        return ends[0], ends[1]
+
     def close_one(self, socket: Socket, linger: float = 0.0) -> None:
         """Close one socket before the rest."""
         self._open.remove(socket)

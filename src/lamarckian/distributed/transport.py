@@ -4,11 +4,17 @@
 
     with Hub("10.0.0.1") as hub:                    # None instead: this host only, socket files
         ticket = hub.admit_actor(0)                 # plain data; hand it to the actor
+        relay = hub.admit_host("node-1")            # one for each host
         ...
-        received = hub.receive(timeout=1.0)         # as of a local worker group
+        hub.publish(version, arrays)                # as a local worker group does
+        received = hub.receive(timeout=1.0)
         hub.revoke(ticket.member)                   # when the actor is dead
 
+    HostRelay(relay, "10.0.0.2", folder).run()      # on each host, in a process of its own
+
     with GatherSender(ticket) as sender:            # in the actor, on any host
+        slot = SlotWeights(folder)                  # the folder of its host's relay
+        newer = slot.weights(timeout=1.0)           # None, or (version, arrays)
         sender.send(arrays, header)
 
 Local mode opens no port: sockets are files in a folder of mode 0700. With an address, every socket
@@ -19,12 +25,16 @@ been revoked, is not heard.
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
 from lamarckian.distributed import wire
+from lamarckian.distributed.broadcast import WeightsPublisher
 from lamarckian.distributed.gather import GatherReceiver, SenderStats
 from lamarckian.distributed.group import Received
+from lamarckian.distributed.layout import Array
+from lamarckian.distributed.roster import HostStatus
 from lamarckian.distributed.security import KeyPair, private_folder
 from lamarckian.distributed.sockets import Sockets
 from lamarckian.distributed.ticket import Ticket, TransportOptions
@@ -50,10 +60,14 @@ class Hub:
         self._folder: Path | None = private_folder() if address is None else None
         self._address = f"[{address}]" if address and ":" in address else address
         self._sockets = Sockets(keys)
+        self._weights: WeightsPublisher | None = None
         declared = declared or wire.Declared(max_bytes=self.options.max_fragment_bytes)
         try:
             self._gather = GatherReceiver(
                 self._sockets, self._endpoint("gather"), self.run, declared
+            )
+            self._weights = WeightsPublisher(
+                self._sockets, self._endpoint("weights"), self.run, self.options
             )
         except BaseException:
             self.close()
@@ -72,9 +86,14 @@ class Hub:
         self._gather.expect(worker, ticket.member)
         return ticket
 
+    def admit_host(self, name: str) -> Ticket:
+        """Return a ticket for the relay of one host; an earlier one for it is void from now on."""
+        return self._admit(f"host-{name}", -1)
+
     def revoke(self, member: str) -> None:
-        """Hear ``member`` no more: it is dead, or should be."""
+        """Hear ``member`` no more: it is dead, or should be. The name is that of its ticket."""
         self._sockets.gatekeeper.revoke(member)
+        self.publisher.revoke(member)
         if member.startswith("actor-"):
             self._gather.forget(int(member.removeprefix("actor-")))
 
@@ -82,9 +101,27 @@ class Hub:
         """Return the next fragment of any actor; None after ``timeout`` seconds without one."""
         return self._gather.receive(timeout)
 
+    @property
+    def publisher(self) -> WeightsPublisher:
+        """The root of the broadcast tree."""
+        assert self._weights is not None
+        return self._weights
+
+    def publish(self, version: int, arrays: Mapping[str, Array]) -> None:
+        """Make ``arrays`` the newest weights of all hosts; they are copied, nobody is waited for.
+
+        Raises ConfigError if the version does not grow.
+        """
+        self.publisher.publish(version, arrays)
+
+    def hosts(self) -> list[HostStatus]:
+        """Return the hosts alive, each with the newest version it has whole."""
+        return self.publisher.hosts()
+
     def stop(self) -> None:
         """Tell every member to finish."""
         self._gather.stop()
+        self.publisher.stop()
 
     def stats(self) -> list[SenderStats]:
         """Return what has come from each actor, and what got lost."""
@@ -93,7 +130,7 @@ class Hub:
     @property
     def num_rejected(self) -> int:
         """Messages that did not pass the checks."""
-        return self._gather.num_rejected
+        return self._gather.num_rejected + self.publisher.num_rejected
 
     @property
     def num_refused(self) -> int:
@@ -102,6 +139,8 @@ class Hub:
 
     def close(self) -> None:
         """Close every socket, end every thread, remove the folder. Idempotent."""
+        if self._weights is not None:
+            self._weights.close()
         self._sockets.close()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -129,7 +168,7 @@ class Hub:
             member=member,
             worker=worker,
             gather=self._gather.endpoint,
-            weights="",
+            weights=self.publisher.endpoint,
             server_key=self._server_key,
             keys=keys,
             options=self.options,

@@ -119,7 +119,7 @@ class Seat(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class Join(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="join"):
-    """Relay -> learner, twice a second: I live, others reach me there, this is what I have."""
+    """Relay -> learner, again and again: I live, others reach me there, this is what I have."""
 
     seat: Seat
     epoch: Count
@@ -148,22 +148,15 @@ class Follow(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 
 class Begin(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="begin"):
-    """Parent -> child: a version begins; its arrays follow as one run of bytes in chunks."""
+    """Parent -> child: a version begins; its arrays follow as one run of bytes in chunks.
+
+    With ``half``, arrays of float32 travel as float16; ``arrays`` says what they are at either end.
+    """
 
     version: Count
     arrays: Specs
     chunk_bytes: Annotated[int, msgspec.Meta(ge=1, le=MAX_MESSAGE)]
     half: bool
-
-    @property
-    def total(self) -> int:
-        """Bytes of all arrays as they travel."""
-        return sum(spec.nbytes for spec in self.arrays)
-
-    @property
-    def num_chunks(self) -> int:
-        """Chunks the version travels in (at least one)."""
-        return max(1, -(-self.total // self.chunk_bytes))
 
 
 class Chunk(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="chunk"):
@@ -180,6 +173,10 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     chunks: Count
 
 
+class Leave(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="leave"):
+    """Child -> parent: I follow somebody else now."""
+
+
 class Beat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="beat"):
     """Either way when there is nothing else: I live.
 
@@ -192,7 +189,7 @@ class Beat(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 FromActor = Hello | Fragment | Probe
 ToActor = Credit | Stop
-FromChild = Join | Follow | Ack | Beat
+FromChild = Join | Follow | Ack | Leave | Beat
 ToChild = Table | Begin | Chunk | Beat | Stop
 # Frames behind the header; the others have none.
 _CHUNK_FRAMES = 1

@@ -23,12 +23,11 @@ from lamarckian.mdp.evaluation import EvaluationResult, summarise
 from lamarckian.mdp.guard import guard
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 from lamarckian.metrics import Recorder
-from lamarckian.rl.algorithm import Learner
-from lamarckian.rl.assembly import Assembly, assemble, make_learners
+from lamarckian.rl.assembly import Assembly, assemble
 from lamarckian.rl.gathering import Gathering, InProcess
 from lamarckian.rl.gathering_processes import Processes
 from lamarckian.rl.policy import TorchPolicy
-from lamarckian.runs.control import Mailbox
+from lamarckian.rl.ppo import PPOLearner
 from lamarckian.runs.folder import Run
 from lamarckian.runs.interrupts import interrupts
 from lamarckian.runs.recording import MakeRecorders, recording
@@ -85,7 +84,7 @@ def train(
     """
     check(settings)
     assembly = assemble(settings)
-    learners = make_learners(assembly)
+    learners = make_learners(settings, assembly)
     with (
         closing(make_gathering(settings, assembly)) as gathering,
         Run.create(
@@ -115,7 +114,7 @@ def resume(
         settings = msgspec.structs.replace(settings, frames=frames)
     check(settings)
     assembly = assemble(settings)
-    learners = make_learners(assembly)
+    learners = make_learners(settings, assembly)
     with (
         closing(make_gathering(settings, assembly)) as gathering,
         Run.resume(path, keep=settings.keep) as run,
@@ -130,6 +129,16 @@ def resume(
             return loop.run_all(first=False)
 
 
+def make_learners(settings: TrainingRun, assembly: Assembly) -> dict[str, PPOLearner]:
+    """Build one learner per policy. Raises ConfigError for settings that do not fit the roles."""
+    return {
+        group: settings.algorithm.make_learner(
+            policy, seeding.derive(settings.seed, "learner", group)
+        )
+        for group, policy in assembly.policies.items()
+    }
+
+
 def make_gathering(settings: TrainingRun, assembly: Assembly) -> Gathering:
     """Build what collects; nothing plays yet. Raises ConfigError if the machine is too small."""
     if settings.placement == "in-process":
@@ -138,7 +147,7 @@ def make_gathering(settings: TrainingRun, assembly: Assembly) -> Gathering:
         settings,
         assembly,
         num_actors=settings.num_actors or available_cores(),
-        synchronous=not settings.is_asynchronous,
+        synchronous=settings.collection == "synchronous",
         max_staleness=settings.max_staleness,
         allow_oversubscription=settings.allow_oversubscription,
     )
@@ -175,7 +184,7 @@ class _Loop:
         self,
         settings: TrainingRun,
         assembly: Assembly,
-        learners: dict[str, Learner],
+        learners: dict[str, PPOLearner],
         gathering: Gathering,
         run: Run,
         recorder: Recorder,
@@ -210,7 +219,6 @@ class _Loop:
                     state, arrays = self.state()
                     self.run.rehearse(state, arrays)
                 self.gathering.start()
-                mailbox = Mailbox(self.run, self.recorder)
                 while not reason:
                     if self.gathering.num_frames >= settings.frames:
                         reason = "frames"
@@ -219,7 +227,7 @@ class _Loop:
                     elif settings.max_seconds and self.seconds >= settings.max_seconds:
                         reason = "seconds"
                     else:
-                        reason = mailbox.obey(interrupted)[0] or self.iterate()
+                        reason = self.iterate()
                 finished = reason in ("frames", "score", "seconds")
                 # Before the evaluation: should the game fail there, what was learned is kept.
                 self.checkpoint()

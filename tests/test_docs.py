@@ -26,6 +26,7 @@ import pytest
 from lamarckian import config
 from lamarckian.cli.main import installed, main
 from lamarckian.metrics import METRICS
+from lamarckian.runs.training import TrainingRun
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -186,13 +187,17 @@ def test_metrics_page() -> None:
     check_page("metrics.md", "\n".join(lines) + "\n")
 
 
-def test_defaults_of_ppo() -> None:
-    from lamarckian.rl.ppo import PPO
+ALGORITHMS = config.variants(TrainingRun, "algorithm")
 
+
+@pytest.mark.parametrize("name", sorted(ALGORITHMS))
+def test_every_algorithm_has_a_page_with_its_defaults(name: str) -> None:
     lines = ["| setting | default | range | meaning |", "|---|---|---|---|"]
-    for row in config.describe(PPO):
+    for row in config.describe(ALGORITHMS[name]):
         default = config.dump_yaml(row.default).removesuffix("\n").removesuffix("\n...")
         default = default.replace("\n", " ") or "''"
         cells = (f"`{row.key}`", f"`{default}`", row.constraint, row.doc)
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    check_page("ppo.md", "\n".join(lines) + "\n", "<!-- defaults -->", "<!-- end of defaults -->")
+    check_page(
+        f"{name}.md", "\n".join(lines) + "\n", "<!-- defaults -->", "<!-- end of defaults -->"
+    )

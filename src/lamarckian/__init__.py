@@ -23,12 +23,14 @@ if TYPE_CHECKING:
         Role,
     )
     from lamarckian.mdp.tick import TickGame
+    from lamarckian.rl.impala import IMPALA
     from lamarckian.rl.network_config import NetworkConfig
     from lamarckian.rl.ppo import PPO
     from lamarckian.runs.folder import Run
     from lamarckian.runs.training import TrainingRun
 
 __all__ = [
+    "IMPALA",
     "MDP",
     "PPO",
     "BatchGame",

@@ -26,6 +26,7 @@ _HOMES = {
     "MultiDiscrete": "lamarckian.mdp.core",
     "NetworkConfig": "lamarckian.rl.network_config",
     "Observation": "lamarckian.mdp.core",
+    "IMPALA": "lamarckian.rl.impala",
     "PPO": "lamarckian.rl.ppo",
     "Role": "lamarckian.mdp.core",
     "RowStep": "lamarckian.mdp.batch_game",
@@ -55,13 +56,16 @@ def train(
 
     ``game`` is a name of ``lamarckian games``, a reference such as ``gym:CartPole-v1``, or a class of
     yours (a BatchGame, an MDP or a Gymnasium environment). ``settings`` are those of
-    :class:`TrainingRun`, e.g. ``algorithm=lm.PPO(learning_rate=1e-3), frames=2_000_000``; unset ones
-    come from the measured preset of the game, else from the defaults. ``show`` prints progress.
+    :class:`TrainingRun`, e.g. ``algorithm=lm.PPO(learning_rate=1e-3), frames=2_000_000`` or
+    ``algorithm="impala"``; unset ones come from the measured preset of the game, else from the defaults.
+    ``show`` prints progress.
 
     Raises ConfigError, UnknownName or UnsupportedSpace before anything is started.
     """
+    import msgspec
+
     from lamarckian import config
-    from lamarckian.rl.presets import preset
+    from lamarckian.rl.presets import algorithm_named, preset
     from lamarckian.runs import training
     from lamarckian.runs.display import ConsoleRecorder
 
@@ -71,7 +75,10 @@ def train(
             f"game {reference!r}: other processes cannot import a class of the main script; put it in "
             "a module of its own, or use placement in-process"
         )
-    known = {} if "algorithm" in settings else preset("ppo", reference)
+    chosen = settings.get("algorithm")
+    known: dict[str, Any] = {}
+    if not isinstance(chosen, msgspec.Struct):
+        known = preset(algorithm_named(chosen), reference)
     record = config.build(training.TrainingRun, {"game": reference, **known})
     record = config.apply(record, settings)
     return training.train(

@@ -66,6 +66,12 @@ METRICS: dict[str, Metric] = _catalogue(
         ("current_length", "longest episode still running", "decisions", "grows for ever"),
         ("win_rate", "share of decided matches won (draws count half)", "share", ""),
         ("score", "the game's own normalised score, 0 to 1", "share", ""),
+        (
+            "statistic",
+            "mean over lives of a number that the game reports of each, or of a behaviour's share",
+            "",
+            "",
+        ),
         ("score_std", "standard deviation of the last scores", "share", ""),
         # Speed.
         ("frames_per_second", "environment ticks per second of wall clock", "1/s", "falls"),

@@ -18,9 +18,9 @@ from conftest import BATCH, SMALL
 from lamarckian import config
 from lamarckian.cli.main import main
 from lamarckian.errors import ConfigError, UnsupportedSpace
-from lamarckian.rl.assembly import assemble
+from lamarckian.rl.assembly import assemble, make_learners
 from lamarckian.runs.folder import Run
-from lamarckian.runs.training import TrainingRun, check, make_learners
+from lamarckian.runs.training import TrainingRun, check
 
 
 def train(game: str, path: Path, *options: str, batches: int = 4) -> int:
@@ -249,7 +249,7 @@ def test_pitfalls_cfg_05_pairs_of_settings_fit_or_are_refused_at_once() -> None:
             given = {one: OTHER_VALUES[one], two: OTHER_VALUES[two]}
             settings = config.build(TrainingRun, {"game": "cartpole", **SMALL_NETWORK, **given})
             check(settings)
-            make_learners(settings, assemble(settings))
+            make_learners(assemble(settings))
         except (ConfigError, UnsupportedSpace):
             refused += 1
         assert time.monotonic() - started < 2

@@ -21,7 +21,16 @@ from lamarckian.viewer import keyboard
 from lamarckian.viewer.keyboard import CONTROLS, Person, controls_for
 from lamarckian.viewer.matches import Side, Watch, play_match
 
-GAMES = ["pong", "cartpole", "pendulum", "rps", "connect-four", "skirmish", "duel"]
+GAMES = [
+    "pong",
+    "cartpole",
+    "pendulum",
+    "rps",
+    "connect-four",
+    "skirmish",
+    "duel",
+    "mpe:simple_spread",
+]
 
 
 @pytest.mark.parametrize("game", GAMES)

@@ -196,3 +196,36 @@ def test_thinning_in_rounds_keeps_one_of_two_close_neighbours() -> None:
     rows = pareto.survivors(costs, np.zeros(5), 3)
     assert sorted(rows.tolist()) == [0, 1, 4]
     assert rows[2] == 1
+
+
+@settings(max_examples=200, deadline=None)
+@given(costs=COSTS, data=st.data())
+def test_compiled_sort_equals_the_naive_definition(costs: np.ndarray, data: st.DataObject) -> None:
+    loops = pytest.importorskip("lamarckian.ec.compiled")
+    finite = costs[np.isfinite(costs).all(1)]
+    if not len(finite):
+        return
+    np.testing.assert_array_equal(loops.sort(finite), naive_ranks(finite))
+    size = data.draw(st.integers(1, len(finite)))
+    chosen = loops.survivors(finite, size, 4)
+    assert len(set(chosen.tolist())) == size
+    ranks = naive_ranks(finite)
+    # The best fronts are taken first, and handed over in their order.
+    assert ranks[chosen].tolist() == sorted(ranks.tolist())[:size]
+
+
+@pytest.mark.parametrize("num_objectives", [2, 3, 5])
+@pytest.mark.parametrize("size", [1, 7, 60, 119, 120, 200])
+def test_compiled_survivors_are_those_of_numpy(
+    num_objectives: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("numba")
+    rng = np.random.default_rng(size)
+    # Two clouds, so that some fronts are large and some small; no two costs are equal.
+    costs = rng.random((120, num_objectives)) ** rng.uniform(0.2, 3.0, (120, 1))
+    if num_objectives == 2:
+        costs[:60, 1] = 1.0 - costs[:60, 0] ** 2
+    violation = np.zeros(120)
+    fast = pareto.survivors(costs, violation, size)
+    monkeypatch.setattr(pareto, "compiled", lambda: None)
+    np.testing.assert_array_equal(fast, pareto.survivors(costs, violation, size))

@@ -10,8 +10,9 @@ import torch
 
 from lamarckian.evaluator import Decision, Outcome
 from lamarckian.evorl.evaluating import is_grouped, stream_of
-from lamarckian.evorl.population import StackedAdam, misfits
+from lamarckian.evorl.population import misfits
 from lamarckian.evorl.rl_evaluator import RLEvaluator, task_from
+from lamarckian.evorl.stacked import StackedAdam
 
 SMALL: dict[str, Any] = {
     "num_games": 8,
@@ -47,6 +48,7 @@ def weights(outcome: Outcome) -> dict[str, Any]:
         ("pong", {}),
         ("pendulum", {"network": {**SMALL["network"], "layer_norm": True, "activation": "tanh"}}),
         ("cartpole", {"value_clip_range": 0.2, "minibatch_size": 0}),
+        ("pong", {"normalise_observations": True, "normalise_values": "running"}),
     ],
 )
 def test_a_member_learns_what_it_would_learn_alone(game: str, algorithm: dict[str, Any]) -> None:
@@ -83,7 +85,7 @@ def test_a_member_learns_what_it_would_learn_alone(game: str, algorithm: dict[st
     ("game", "algorithm", "reason"),
     [
         ("cartpole", {"network": {**SMALL["network"], "memory": "gru"}}, "memory"),
-        ("cartpole", {"normalise_observations": True}, "normalise_observations"),
+        ("cartpole", {"normalise_values": "popart"}, "popart"),
         ("cartpole", {"target_kl": 0.01}, "target_kl"),
         ("duel", {}, "not stepped as arrays"),
     ],

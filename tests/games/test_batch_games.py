@@ -21,6 +21,13 @@ from lamarckian.mdp.core import (
     random_actions,
 )
 from lamarckian.mdp.games import CartPole, Pendulum, Pong, RockPaperScissors, Skirmish
+from lamarckian.mdp.games.particle_games import (
+    SimpleAdversary,
+    SimpleReference,
+    SimpleSpeakerListener,
+    SimpleTag,
+)
+from lamarckian.mdp.games.simple_spread import SimpleSpread
 from lamarckian.testing.games import Const7, CountBox, Everything, MaskEnv, Memory, TwoStep
 
 Make = Callable[[int], BatchGame]
@@ -36,6 +43,11 @@ GAMES: dict[str, Make] = {
     ),
     "skirmish-watch": lambda num: Skirmish(num, units_per_side=4, arena=8.0, dead_watch=True),
     "pendulum": lambda num: Pendulum(num, max_ticks=30),
+    "simple-spread": lambda num: SimpleSpread(num, num_players=4),
+    "simple-speaker-listener": SimpleSpeakerListener,
+    "simple-reference": lambda num: SimpleReference(num, continuous=True),
+    "simple-tag": lambda num: SimpleTag(num, num_agents=2),
+    "simple-adversary": SimpleAdversary,
 }
 TOYS: dict[str, Make] = {
     "const7": lambda num: Const7(num, end="truncated"),

@@ -76,7 +76,7 @@ def test_pitfalls_ma_06_ratio_is_one_at_the_first_epoch() -> None:
     trajectory = collect(own.policy, 16, 4)
     batch = own._tensors(trajectory, np.zeros((16, 4), np.float32), trajectory.values)
     new = own.policy.evaluate_actions(batch.inputs, batch.legal, batch.state, batch.actions)
-    assert float((new.log_prob - batch.log_prob).detach().abs().max()) < 1e-5
+    assert float((new.log_prob - batch.columns["log_prob"]).detach().abs().max()) < 1e-5
     terms = loss_terms(own, trajectory, np.ones((16, 4), np.float32))
     # Every ratio is 1, so the objective is the mean advantage: policy loss -1, nothing clipped.
     assert terms["policy_loss"] == pytest.approx(-1.0, abs=1e-5)
@@ -138,7 +138,7 @@ def test_pitfalls_ma_02_advantages_are_normalised_over_the_living() -> None:
     original = own._loss
 
     def spy(batch: Any, num_valid: float) -> Any:
-        seen.append(batch.advantages[batch.valid])
+        seen.append(batch.columns["advantages"][batch.valid])
         return original(batch, num_valid)
 
     own._loss = spy  # type: ignore[method-assign]
@@ -147,9 +147,9 @@ def test_pitfalls_ma_02_advantages_are_normalised_over_the_living() -> None:
     batch = own._tensors(
         trajectory, np.array([[1.0], [2.0], [3.0], [99.0]], np.float32), trajectory.values
     )
-    from lamarckian.rl.ppo import _Totals
+    from lamarckian.rl.batches import Totals
 
-    own._step(batch, _Totals())
+    own._step(batch, Totals())
     np.testing.assert_allclose(seen[0].numpy(), np.array([-1, 0, 1]) / 0.81649658, atol=1e-5)
 
 
@@ -270,5 +270,5 @@ def test_sequences_with_a_memory_train(memory: str) -> None:
     new = policy.evaluate_actions(
         batch.inputs, batch.legal, batch.state, batch.actions, batch.recurrent, batch.starts
     )
-    assert float((new.log_prob - batch.log_prob).detach().abs().max()) < 1e-5
+    assert float((new.log_prob - batch.columns["log_prob"]).detach().abs().max()) < 1e-5
     assert own.update(trajectory)["skipped_updates"] == 0

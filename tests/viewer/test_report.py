@@ -20,7 +20,7 @@ from lamarckian.cli import main as cli
 from lamarckian.errors import RunError
 from lamarckian.metrics import METRICS
 from lamarckian.runs import Run, events
-from lamarckian.viewer import Replay, write_report
+from lamarckian.viewer import Replay, contents, write_report
 from lamarckian.viewer.report import MAX_BYTES
 
 VOID = {"meta", "link", "br", "img", "input", "hr"}
@@ -304,3 +304,21 @@ def test_a_game_without_a_score_is_told_by_its_return(tmp_path: Path) -> None:
     assert [chart["name"] for group in page.data["groups"] for chart in group["charts"]] == [
         "return_mean"
     ]
+
+
+def test_a_section_of_its_own_stands_where_the_list_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def warned(material: contents.Material) -> str:
+        return f"<p>{len(material.events('warning'))} warnings, {material.summary.game}</p>"
+
+    extra = [
+        contents.Section("warned", "Warned", warned),
+        contents.Section("nothing", "Nothing to say", lambda material: ""),
+    ]
+    monkeypatch.setattr(contents, "SECTIONS", [*contents.SECTIONS[:1], *extra])
+    page = page_of(small_run(tmp_path / "run"))
+    assert "1 warnings, pong" in page.text
+    assert "Nothing to say" not in page.text
+    assert page.text.index("Evaluations") < page.text.index("1 warnings")
+    assert "Where time goes" not in page.text

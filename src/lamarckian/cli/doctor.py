@@ -24,7 +24,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "onnx": ("export of policies", ("onnx", "onnxruntime")),
     "tensorboard": ("TensorBoard curves", ("tensorboard",)),
     "wandb": ("Weights & Biases", ("wandb",)),
-    "fast-sort": ("faster sorting of large fronts", ("moocore",)),
+    "fast": ("compiled selection and variation, sorting of large fronts", ("moocore", "numba")),
 }
 _SMALL_SHM = 64 << 20
 

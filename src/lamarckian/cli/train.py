@@ -50,7 +50,7 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
 def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
     """Merge defaults, preset, config file and options, in this order. Raises ConfigError."""
     from lamarckian.errors import ConfigError
-    from lamarckian.rl.presets import preset
+    from lamarckian.rl.presets import algorithm_named, preset
     from lamarckian.runs.training import TrainingRun
 
     updates: dict[str, Any] = {}
@@ -59,8 +59,10 @@ def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
     game = namespace.game or given.get("game") or file.get("game")
     if not game:
         raise ConfigError("train: which game? e.g. 'lamarckian train pong'; see 'lamarckian games'")
-    chosen = given.get("algorithm") or file.get("algorithm") or "ppo"
-    algorithm = chosen.get("name", "ppo") if isinstance(chosen, dict) else str(chosen)
+    chosen = given.get("algorithm") or given.get("algorithm.name")
+    algorithm = algorithm_named(chosen or file.get("algorithm"))
+    if chosen and algorithm != algorithm_named(file.get("algorithm")):
+        file.pop("algorithm", None)  # the settings of another algorithm
     if not namespace.no_preset:
         updates |= preset(algorithm, str(game))
     record = config.build(TrainingRun, {"game": str(game), **updates})

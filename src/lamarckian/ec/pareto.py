@@ -3,12 +3,15 @@
 Costs are float64 ``[P, K]``, to be minimized. Rows that are not usable (a non-finite cost) get the
 last rank and influence nobody. Sorting uses moocore's compiled routines where the package is
 installed and pure NumPy otherwise; both give the same ranks (a test compares them with the naive
-definition).
+definition). Up to a thousand rows, and where numba is installed, sorting and survival run as one compiled
+loop (``compiled.py``).
 """
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect_right
+from types import ModuleType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,8 +30,21 @@ else:
 #: Up to this many rows the fallback compares all pairs at once (n² bytes).
 _ALL_PAIRS = 1500
 
+#: Up to this many rows the compiled sort, quadratic at worst, is the fastest one.
+_FEW = 1000
+
 #: Rounds in which the last front is thinned, see :func:`survivors`: for two objectives, for more.
 _ROUNDS, _MORE_ROUNDS = 2, 4
+
+
+@functools.cache
+def compiled() -> ModuleType | None:
+    """Return the compiled inner loops, or None without numba; loaded on first use (0.3 s)."""
+    try:
+        from lamarckian.ec import compiled as loops
+    except ImportError:
+        return None
+    return loops
 
 
 def dominance(costs: Floats) -> NDArray[np.bool_]:
@@ -217,6 +233,11 @@ def survivors(costs: Floats, violation: Floats, size: int) -> Ranks:
     The front that does not fit whole is thinned in rounds, with crowding worked out anew in
     between: neighbours that are crowded because of each other are then not both lost.
     """
+    rounds = _ROUNDS if costs.shape[1] == 2 else _MORE_ROUNDS
+    loops = compiled()
+    if loops is not None and 0 < len(costs) <= _FEW and not violation.any():
+        fast: Ranks = loops.survivors(costs, size, rounds)
+        return fast
     ranks = constrained_sort(costs, violation)
     sizes = np.bincount(ranks)
     rows = None
@@ -234,7 +255,7 @@ def survivors(costs: Floats, violation: Floats, size: int) -> Ranks:
     most = len(columns) + 1.0
     rising = ranks * (most + 1.0)
     left = len(ranks)
-    for remaining in range(_ROUNDS if one_order else _MORE_ROUNDS, 1, -1):
+    for remaining in range(rounds, 1, -1):
         if left - size < remaining:
             break
         key = rising - np.minimum(_crowding(columns, orders, sizes), most)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from lamarckian.ec import operators
+from lamarckian.ec import operators, pareto
 from lamarckian.ec.draws import Bits, to_uniform
 from lamarckian.ec.population import Integers, Layout
 from lamarckian.evaluator import Floats
@@ -113,6 +113,15 @@ class RealPlan:
     ) -> None:
         flat, offset = child.reshape(-1), rows.start * self._columns
         part = slice(self._starts[rows.start], self._starts[rows.stop])
+        loops = pareto.compiled()
+        if loops is not None:
+            low, high = self.layout.scaled_low, self.layout.scaled_high
+            where, uniform, side = self._where[part], self._uniform[part], self._side[part]
+            loops.cross(child, second, where, offset, low, high, uniform, side, crossover_eta)
+            part = slice(self._mutation_starts[rows.start], self._mutation_starts[rows.stop])
+            where, side = self._mutated[part], self._mutation[part]
+            loops.mutate(child, where, offset, low, high, side, mutation_eta)
+            return
         where = self._where[part] - offset
         flat[where] = operators.sbx_genes(
             flat[where],

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from lamarckian.ec import pareto
 from lamarckian.evaluator import (
     Array,
     Blob,
@@ -251,7 +252,12 @@ class Layout:
         if columns:
             bits = columns[0] if len(columns) == 1 else np.concatenate(columns, 1)
             # Round numbers have only zeros in their low bits: fold the high bits in first.
-            hashes = ((bits >> _HALF) ^ bits) @ self._weights
+            loops = pareto.compiled()
+            hashes = (
+                ((bits >> _HALF) ^ bits) @ self._weights
+                if loops is None
+                else loops.mix(bits, self._weights)
+            )
         else:
             hashes = np.zeros(len(genes), np.uint64)
         for blobs in genes.blobs.values():

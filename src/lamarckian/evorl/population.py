@@ -24,7 +24,7 @@ from torch import Tensor
 from lamarckian import seeding
 from lamarckian.errors import GameError
 from lamarckian.evaluator import Decision, Outcome
-from lamarckian.evorl.stacked import StackedNetwork, StackedPolicy
+from lamarckian.evorl.stacked import StackedAdam, StackedNetwork, StackedPolicy
 from lamarckian.mdp.batch_game import BatchGame
 from lamarckian.mdp.collector import CollectorSettings, Seating
 from lamarckian.mdp.core import Arrays
@@ -33,23 +33,20 @@ from lamarckian.mdp.guard import guard
 from lamarckian.mdp.policy import draw_noise
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 from lamarckian.mdp.vectorised import BatchCollector
-from lamarckian.rl.assembly import EVALUATION_GAMES, Algorithm, Assembly, assemble
-from lamarckian.rl.ppo import MAX_LOG_RATIO, PPO, PPOLearner
-from lamarckian.rl.returns import generalised_advantages
+from lamarckian.rl.assembly import EVALUATION_GAMES, Assembly, assemble
+from lamarckian.rl.normalisers import RawValues
+from lamarckian.rl.ppo import PPO, PPOLearner
+from lamarckian.rl.returns import MAX_LOG_RATIO, generalised_advantages
 
 if TYPE_CHECKING:
     from lamarckian.evorl.rl_evaluator import RLEvaluator
 
 MAX_SKIPPED_IN_A_ROW = 10
-_BETA_1, _BETA_2 = 0.9, 0.999
 
 
-def misfits(assembly: Assembly, algorithm: Algorithm) -> list[str]:
+def misfits(assembly: Assembly, algorithm: PPO) -> list[str]:
     """Return why members of this training cannot be trained together; nothing if they can."""
     reasons = []
-    if not isinstance(algorithm, PPO):
-        reasons.append("only PPO is batched over members")
-        return reasons
     learners = assembly.seating.learners
     if len(learners) != 1:
         reasons.append(f"one training role is needed, there are {len(learners)}")
@@ -61,11 +58,10 @@ def misfits(assembly: Assembly, algorithm: Algorithm) -> list[str]:
         reasons.append("a memory is not batched")
     if not network.shared or network.input_norm:
         reasons.append("the critic must share the policy's trunk, without input normalisation")
-    for name in ("normalise_observations", "target_kl"):
-        if getattr(algorithm, name):
-            reasons.append(f"{name} is not batched")
-    if algorithm.normalise_values != "none":
-        reasons.append("normalise_values is not batched")
+    if algorithm.target_kl:
+        reasons.append("target_kl is not batched")
+    if algorithm.normalise_values == "popart":
+        reasons.append("normalise_values: popart is not batched")
     if not reasons:
         games = assembly.make_game(1)
         if not isinstance(games, BatchGame):
@@ -116,55 +112,6 @@ class MemberStreams:
         return (shape[0] // len(self._streams), *shape[1:])
 
 
-class StackedAdam:
-    """Adam for P members: step sizes, step counts, gradient clipping and the guard are their own.
-
-    All tensors are ``[P, D]``, per-member numbers ``[P, 1]``.
-    """
-
-    def __init__(
-        self,
-        weights: Tensor,
-        moments: tuple[Tensor, Tensor, Tensor],
-        learning_rates: Tensor,
-        max_norms: Tensor,
-        epsilon: float,
-    ) -> None:
-        self.weights = weights
-        self.mean, self.square, self.steps = moments
-        self.learning_rates = learning_rates
-        self.max_norms = max_norms
-        self.epsilon = epsilon
-        self.num_skipped = torch.zeros(len(weights), dtype=torch.int64)
-        self.in_a_row = torch.zeros(len(weights), dtype=torch.int64)
-
-    @torch.no_grad()
-    def step(self, gradient: Tensor, losses: Tensor, active: Tensor) -> None:
-        """Take one step of the members that are ``active`` bool [P] and whose numbers are finite."""
-        norms = gradient.norm(dim=1, keepdim=True)
-        sound = torch.isfinite(norms[:, 0]) & torch.isfinite(losses)
-        taken = (sound & active)[:, None]
-        skipped = active & ~sound
-        self.num_skipped += skipped
-        self.in_a_row = torch.where(sound, 0, self.in_a_row + skipped)
-        everybody = bool(taken.all())
-        before = (
-            None if everybody else (self.weights.clone(), self.mean.clone(), self.square.clone())
-        )
-        self.steps += taken
-        gradient = gradient.mul_((self.max_norms / (norms + 1e-6)).clamp_(max=1.0))
-        self.mean.lerp_(gradient, 1.0 - _BETA_1)
-        self.square.mul_(_BETA_2).addcmul_(gradient, gradient, value=1.0 - _BETA_2)
-        steps = self.steps.clamp(min=1.0)
-        root = (1.0 - _BETA_2**steps).sqrt_()
-        denominator = self.square.sqrt().div_(root).add_(self.epsilon)
-        size = self.learning_rates / (1.0 - _BETA_1**steps)
-        self.weights.sub_((self.mean / denominator).mul_(size))
-        if before is not None:
-            for now, then in zip((self.weights, self.mean, self.square), before, strict=True):
-                now.copy_(torch.where(taken, now, then))
-
-
 class Population:
     """P members of one training, ready to collect and learn together."""
 
@@ -211,7 +158,8 @@ class Population:
             return np.repeat(np.array(rows, np.float32), self.lanes, axis=0)
 
         self._discounts, self._lambdas = per_lane("discount"), per_lane("gae_lambda")
-        self._reward_weights = self.learners[0].reward_weights
+        weights = [learner.reward_weights for learner in self.learners]
+        self._reward_weights = np.repeat(np.stack(weights), self.lanes, axis=0)
         self.optimiser = StackedAdam(
             self.network.weights,
             self._moments(),
@@ -246,9 +194,9 @@ class Population:
     def update(self, trajectory: Trajectory) -> list[dict[str, float]]:
         """One PPO update of every member; lanes of member p are ``[p N, (p + 1) N)``."""
         returns = generalised_advantages(trajectory, self._discounts, self._lambdas)
-        batch = self._tensors(
-            trajectory, returns.advantages @ self._reward_weights, returns.targets
-        )
+        advantages = (returns.advantages * self._reward_weights).sum(axis=-1)
+        self._note_targets(returns.targets, trajectory.valid)
+        batch = self._tensors(trajectory, advantages, returns.targets)
         rows = batch["valid"].shape[1]
         sums: dict[str, Tensor] = {}
         count = 0
@@ -258,11 +206,34 @@ class Population:
                     kept = torch.where(torch.isfinite(value), value, 0.0)
                     sums[name] = sums[name] + kept if name in sums else kept
                 count += 1
+        self._note_inputs(trajectory)
         self.policy.version += 1
         return [
             {name: float(total[row]) / max(count, 1) for name, total in sums.items()}
             for row in range(self.num_members)
         ]
+
+    def _note_targets(self, targets: NDArray[np.float32], valid: NDArray[np.bool_]) -> None:
+        """Let the members' critics see their targets before the loss uses them."""
+        if self.settings.normalise_values == "none":
+            return
+        for row, learner in enumerate(self.learners):
+            mine = slice(row * self.lanes, (row + 1) * self.lanes)
+            kept = torch.from_numpy(targets[:, mine][valid[:, mine]])
+            learner.policy.update_value_statistics(RawValues(kept))
+        self.network.refresh()
+
+    def _note_inputs(self, trajectory: Trajectory) -> None:
+        """Merge the observations into the members' statistics, for the next batch."""
+        if not self.settings.normalise_observations:
+            return
+        for row, learner in enumerate(self.learners):
+            mine = slice(row * self.lanes, (row + 1) * self.lanes)
+            learner.policy.update_normalisers(
+                {name: array[:, mine] for name, array in trajectory.inputs.items()},
+                trajectory.valid[:, mine],
+            )
+        self.network.refresh()
 
     def _tensors(
         self, trajectory: Trajectory, advantages: NDArray[np.float32], targets: NDArray[np.float32]
@@ -281,8 +252,8 @@ class Population:
         found = {
             "log_prob": tensor(trajectory.log_prob),
             "advantages": tensor(advantages),
-            "targets": tensor(targets),
-            "values": tensor(trajectory.values),
+            "targets": self.network.normalised_values(tensor(targets)),
+            "values": self.network.normalised_values(tensor(trajectory.values)),
             "valid": tensor(trajectory.valid),
         }
         for prefix, group in (("legal", trajectory.legal), ("actions", trajectory.actions)):

@@ -19,7 +19,7 @@ import numpy as np
 from msgspec import Meta
 
 from lamarckian import seeding
-from lamarckian.errors import ConfigError, EvaluatorError
+from lamarckian.errors import ConfigError, EvaluatorError, nearest
 from lamarckian.evaluator import (
     Array,
     Blob,
@@ -33,8 +33,11 @@ from lamarckian.evaluator import (
 from lamarckian.mdp.core import below
 from lamarckian.mdp.evaluation import EvaluationResult
 from lamarckian.mdp.guard import OnBadData, guard
-from lamarckian.rl.assembly import Algorithm, Assembly, Training, assemble
+from lamarckian.rl.assembly import Assembly, Training, assemble
 from lamarckian.rl.ppo import PPO, PPOLearner
+
+REWARD_WEIGHT = "reward_weights."
+"""Prefix of the genes that weigh reward heads, e.g. ``reward_weights.damage``."""
 
 
 class Gene(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -60,19 +63,25 @@ class Genes(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     discount: Gene | None = None
     gae_lambda: Gene | None = None
     max_gradient_norm: Gene | None = None
+    reward_weights: Annotated[
+        dict[str, Gene],
+        Meta(description="Reward head -> range of its weight; the other heads keep theirs."),
+    ] = {}
 
     def evolving(self) -> dict[str, Gene]:
-        """Return the genes that are not None, by setting."""
+        """Return the genes that are not None, by setting; weights as ``reward_weights.<head>``."""
         found = {name: getattr(self, name) for name in self.__struct_fields__}
-        return {name: gene for name, gene in found.items() if gene is not None}
+        weights = found.pop("reward_weights")
+        return {
+            **{name: gene for name, gene in found.items() if gene is not None},
+            **{f"{REWARD_WEIGHT}{head}": gene for head, gene in weights.items()},
+        }
 
 
 class RLTask(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one evaluation of a player does: how it is trained, and how it is measured."""
 
-    algorithm: Annotated[
-        Algorithm, Meta(description="What learns; genes replace its settings.")
-    ] = PPO()
+    algorithm: Annotated[PPO, Meta(description="What learns; genes replace its settings.")] = PPO()
     frames: Annotated[
         int, Meta(ge=1, description="Frames of training per evaluation, rounded up to batches.")
     ] = 16_384
@@ -140,6 +149,7 @@ class RLEvaluator:
         self.genes = setup.task.genes.evolving()
         _check(setup.task)
         self.assembly = assemble(setup)
+        self._heads = self._reward_heads()
         self._encoding = Encoding(
             parts={
                 **{
@@ -154,6 +164,28 @@ class RLEvaluator:
     def _shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
         arrays = self.weights_of(self.learners(self.assembly, self.task.algorithm, 0))
         return {name: (array.shape, array.dtype.name) for name, array in arrays.items()}
+
+    def _reward_heads(self) -> tuple[str, ...]:
+        """Return the reward heads that weights are for. Raises ConfigError for a strange one."""
+        weights = [name for name in self.genes if name.startswith(REWARD_WEIGHT)]
+        heads = {role.rewards for role in map(self.assembly.roles.get, self._learners()) if role}
+        if weights and len(heads) > 1:
+            raise ConfigError(
+                "training.genes.reward_weights: the trained roles have different reward heads; "
+                "train one of them with learn"
+            )
+        known = next(iter(heads))
+        for name in weights:
+            head = name.removeprefix(REWARD_WEIGHT)
+            if head not in known:
+                raise ConfigError(
+                    f"training.genes.{name}: the role has no reward head {head!r}"
+                    f"{nearest(head, known) or ';'} heads: {', '.join(known)}"
+                )
+        return known
+
+    def _learners(self) -> tuple[str, ...]:
+        return tuple(self.assembly.seating.learners)
 
     def describe(self) -> Encoding:
         return self._encoding
@@ -217,14 +249,22 @@ class RLEvaluator:
 
     # The steps of an evaluation.
 
-    def algorithm_of(self, decision: Decision) -> Algorithm:
+    def algorithm_of(self, decision: Decision) -> PPO:
         """Return the settings with the genes of ``decision`` in force."""
-        genes = {name: float(np.asarray(decision[name])) for name in self.genes}
+        genes: dict[str, Any] = {name: float(np.asarray(decision[name])) for name in self.genes}
+        weights = {
+            name.removeprefix(REWARD_WEIGHT): genes.pop(name)
+            for name in self.genes
+            if name.startswith(REWARD_WEIGHT)
+        }
+        if weights:
+            given = self.task.algorithm.reward_weights or (1.0,) * len(self._heads)
+            genes["reward_weights"] = tuple(
+                weights.get(head, weight) for head, weight in zip(self._heads, given, strict=True)
+            )
         return msgspec.structs.replace(self.task.algorithm, **genes)
 
-    def learners(
-        self, assembly: Assembly, algorithm: Algorithm, seed: int
-    ) -> dict[str, PPOLearner]:
+    def learners(self, assembly: Assembly, algorithm: PPO, seed: int) -> dict[str, PPOLearner]:
         """Return one learner per group of policies."""
         return {
             group: algorithm.make_learner(policy, seeding.derive(seed, "learner", group))
@@ -289,7 +329,7 @@ class RLEvaluator:
             # As they were in force during the last update, to be compared with the genes.
             "in_force/learning_rate": learner.optimiser.learning_rate,
             **{
-                f"in_force/{name}": float(getattr(learner.settings, name))
+                f"in_force/{name}": self._in_force(learner, name)
                 for name in self.genes
                 if name != "learning_rate"
             },
@@ -299,6 +339,12 @@ class RLEvaluator:
             statistics=statistics,
             decision={"weights": self.weights_of(learners)},
         )
+
+    def _in_force(self, learner: PPOLearner, gene: str) -> float:
+        if gene.startswith(REWARD_WEIGHT):
+            head = self._heads.index(gene.removeprefix(REWARD_WEIGHT))
+            return float(learner.reward_weights[head])
+        return float(getattr(learner.settings, gene))
 
 
 def fresh_moments(learner: PPOLearner) -> dict[str, Array]:
@@ -321,6 +367,8 @@ def _check(task: RLTask) -> None:
             "learning rate is a gene or constant within an evaluation"
         )
     for name, gene in task.genes.evolving().items():
+        if name.startswith(REWARD_WEIGHT):
+            continue  # any number may be a weight; its head is checked against the game's
         for bound in (gene.low, gene.high):
             plain = {**msgspec.to_builtins(task.algorithm), name: bound}
             try:

@@ -1,8 +1,12 @@
-"""The networks of P members as one: weights side by side, layers as batched matrix products."""
+"""The networks of P members as one: weights side by side, layers as batched matrix products.
+
+One optimiser takes the steps of all members, each with its own step size and guard.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 import numpy as np
 import torch
@@ -12,9 +16,11 @@ from torch import Tensor, nn
 from lamarckian.mdp.core import Arrays, Role
 from lamarckian.mdp.policy import Decisions
 from lamarckian.rl.distributions import ActionDistribution, limit_log_std
+from lamarckian.rl.normalisers import CLIP, RunningNormaliser
 from lamarckian.rl.policy import TorchPolicy
 
 Place = tuple[int, int, tuple[int, ...]]
+_BETA_1, _BETA_2 = 0.9, 0.999
 
 
 class StackedNetwork:
@@ -36,6 +42,10 @@ class StackedNetwork:
             start = end
         self._sizes = [end - begin for begin, end, _ in self.places.values()]
         self.weights = torch.empty(len(policies), start)
+        self.scalers: dict[str, tuple[Tensor, Tensor, Tensor]] = {}
+        self.value_shift: Tensor | None = None
+        self.value_scale: Tensor | None = None
+        self.refresh()
         for row, policy in enumerate(policies):
             for name, parameter in policy.named_parameters():
                 begin, end, _ = self.places[name]
@@ -49,16 +59,58 @@ class StackedNetwork:
                     begin, end, shape = self.places[name]
                     parameter.copy_(self.weights[row, begin:end].reshape(shape))
 
+    def refresh(self) -> None:
+        """Read the members' running statistics; call it whenever they have changed."""
+        for name, key in self.network.torso.keys.items():
+            if key not in self.network.torso.normalisers:
+                continue
+            own: list[RunningNormaliser] = [
+                cast(RunningNormaliser, policy.network.torso.normalisers[key])
+                for policy in self.policies
+            ]
+            # One that has seen nothing yet passes its input on as it is.
+            limits = [CLIP if each.ready else torch.inf for each in own]
+            self.scalers[name] = (
+                torch.stack([each.shift.reshape(1, -1) for each in own]),
+                torch.stack([each.scale.reshape(1, -1) for each in own]),
+                torch.tensor(limits)[:, None, None],
+            )
+        values = [each.value_normaliser for each in self.policies if each.value_normaliser]
+        if values:
+            self.value_shift = torch.stack([each.shift for each in values])[:, None]
+            self.value_scale = torch.stack([each.scale for each in values])[:, None]
+
+    def normalised_values(self, values: Tensor) -> Tensor:
+        """Convert ``[P, B, K]`` from units of reward to those of each member's critic."""
+        if self.value_shift is None or self.value_scale is None:
+            return values
+        return (values - self.value_shift) / self.value_scale
+
+    def denormalised_values(self, values: Tensor) -> Tensor:
+        """Convert ``[P, B, K]`` from units of each member's critic to those of reward."""
+        if self.value_shift is None or self.value_scale is None:
+            return values
+        return values * self.value_scale + self.value_shift
+
     def features(self, inputs: Mapping[str, Tensor]) -> Tensor:
         """Return ``[P, B, F]`` of named inputs ``[P, B, ...]``, in the order of the network."""
-        parts = [inputs[name].flatten(2).float() for name in self.inputs]
-        parts = [part if part.dim() == 3 else part.unsqueeze(2) for part in parts]
+        parts = [self._scaled(name, inputs[name].flatten(2).float()) for name in self.inputs]
         return parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+
+    def _scaled(self, name: str, part: Tensor) -> Tensor:
+        part = part if part.dim() == 3 else part.unsqueeze(2)
+        if name not in self.scalers:
+            return part
+        shift, scale, limit = self.scalers[name]
+        return ((part - shift) * scale).clamp_(-limit, limit)
 
     def forward(
         self, weights: Tensor, features: Tensor, with_policy: bool = True
     ) -> tuple[Tensor, Tensor]:
-        """Return head outputs ``[P, B, A]`` and values ``[P, B, K]`` under ``weights`` ``[P, D]``."""
+        """Return head outputs ``[P, B, A]`` and values ``[P, B, K]`` under ``weights`` ``[P, D]``.
+
+        Values are in units of each member's critic.
+        """
         pieces = dict(zip(self.places, torch.split(weights, self._sizes, dim=1), strict=True))
         bottom = self._layers("network.trunk", self.network.trunk, pieces, features)
         outputs = features
@@ -149,7 +201,7 @@ class StackedPolicy:
                 game_actions=self.distribution.game_actions(raw),
                 actions=raw,
                 log_prob=log_prob.numpy(),
-                values=values.flatten(0, 1).numpy(),
+                values=self.network.denormalised_values(values).flatten(0, 1).numpy(),
                 recurrent={"member": np.arange(rows) // share},
             )
 
@@ -169,10 +221,60 @@ class StackedPolicy:
                 stacked[name] = torch.from_numpy(padded)
             features = self.network.features(stacked)
             _, values = self.network.forward(self.network.weights, features, with_policy=False)
+            values = self.network.denormalised_values(values)
             sorted_values = values.numpy()[members[order], place]
         found: NDArray[np.float32] = np.empty_like(sorted_values)
         found[order] = sorted_values
         return found
+
+
+class StackedAdam:
+    """Adam for P members: step sizes, step counts, gradient clipping and the guard are their own.
+
+    All tensors are ``[P, D]``, per-member numbers ``[P, 1]``.
+    """
+
+    def __init__(
+        self,
+        weights: Tensor,
+        moments: tuple[Tensor, Tensor, Tensor],
+        learning_rates: Tensor,
+        max_norms: Tensor,
+        epsilon: float,
+    ) -> None:
+        self.weights = weights
+        self.mean, self.square, self.steps = moments
+        self.learning_rates = learning_rates
+        self.max_norms = max_norms
+        self.epsilon = epsilon
+        self.num_skipped = torch.zeros(len(weights), dtype=torch.int64)
+        self.in_a_row = torch.zeros(len(weights), dtype=torch.int64)
+
+    @torch.no_grad()
+    def step(self, gradient: Tensor, losses: Tensor, active: Tensor) -> None:
+        """Take one step of the members that are ``active`` bool [P] and whose numbers are finite."""
+        norms = gradient.norm(dim=1, keepdim=True)
+        sound = torch.isfinite(norms[:, 0]) & torch.isfinite(losses)
+        taken = (sound & active)[:, None]
+        skipped = active & ~sound
+        self.num_skipped += skipped
+        self.in_a_row = torch.where(sound, 0, self.in_a_row + skipped)
+        everybody = bool(taken.all())
+        before = (
+            None if everybody else (self.weights.clone(), self.mean.clone(), self.square.clone())
+        )
+        self.steps += taken
+        gradient = gradient.mul_((self.max_norms / (norms + 1e-6)).clamp_(max=1.0))
+        self.mean.lerp_(gradient, 1.0 - _BETA_1)
+        self.square.mul_(_BETA_2).addcmul_(gradient, gradient, value=1.0 - _BETA_2)
+        steps = self.steps.clamp(min=1.0)
+        root = (1.0 - _BETA_2**steps).sqrt_()
+        denominator = self.square.sqrt().div_(root).add_(self.epsilon)
+        size = self.learning_rates / (1.0 - _BETA_1**steps)
+        self.weights.sub_((self.mean / denominator).mul_(size))
+        if before is not None:
+            for now, then in zip((self.weights, self.mean, self.square), before, strict=True):
+                now.copy_(torch.where(taken, now, then))
 
 
 def _tensor(array: NDArray[np.generic]) -> Tensor:

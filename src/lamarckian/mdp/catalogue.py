@@ -46,6 +46,10 @@ GAMES: dict[str, GameEntry] = {
     "duel": GameEntry(
         "two fencers; real_time=true puts them on the clock", f"{_GAMES}.duel_entry:duel"
     ),
+    "mpe:simple_spread": GameEntry(
+        "players cover landmarks together; stepped as arrays",
+        f"{_GAMES}.simple_spread:SimpleSpread",
+    ),
 }
 
 _ADAPTERS = "lamarckian.mdp.adapters"

@@ -151,6 +151,20 @@ def action_dtype(part: Part) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How a player plays, as a share of a life's decisions: from ``low`` (0) to ``high`` (1).
+
+    ``measure(inputs, actions)`` says how much each of N decisions counts, ``[N]`` within [0, 1]; it gets
+    what was seen and what was done, arrays with a leading N. ``low`` and ``high`` name the two ends, e.g.
+    ``lazy`` and ``active``. See :mod:`lamarckian.mdp.behaviours`.
+    """
+
+    measure: Callable[[Arrays, Arrays], Array]
+    low: str
+    high: str
+
+
+@dataclass(frozen=True, slots=True)
 class Role:
     """What a seat may see and do.
 
@@ -160,6 +174,7 @@ class Role:
     ``state``    named arrays only the critic may see (empty: it sees the inputs).
     ``masked``   the action parts that come with a legal-action mask.
     ``seats``    how many players of this role a match has.
+    ``behaviours``  named measures of how it is played, counted in every life (no part of the spaces).
     """
 
     inputs: Mapping[str, Input]
@@ -168,6 +183,7 @@ class Role:
     state: Mapping[str, Input] = field(default_factory=dict)
     masked: tuple[str, ...] = ()
     seats: int = 1
+    behaviours: Mapping[str, Behaviour] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.inputs:

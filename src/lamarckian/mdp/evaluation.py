@@ -111,7 +111,11 @@ def summarise(episodes: Sequence[EpisodeRecord]) -> dict[str, float]:
     results = [e.result for e in episodes if e.result is not None]
     if results:
         means["win_rate"] = float(np.mean([(result + 1) / 2 for result in results]))
-    return means
+    statistics: dict[str, list[float]] = {}
+    for episode in episodes:
+        for name, value in episode.statistics.items():
+            statistics.setdefault(name, []).append(value)
+    return means | {f"statistic/{name}": float(np.mean(v)) for name, v in statistics.items()}
 
 
 def evaluate(

@@ -18,7 +18,7 @@ from msgspec import Meta
 
 from lamarckian import seeding
 from lamarckian.errors import ConfigError
-from lamarckian.mdp import catalogue
+from lamarckian.mdp import behaviours, catalogue
 from lamarckian.mdp.batch_game import BatchGame
 from lamarckian.mdp.collector import (
     Collector,
@@ -34,6 +34,8 @@ from lamarckian.mdp.guarded import GuardedGame
 from lamarckian.mdp.policy import Policy
 from lamarckian.mdp.vectorised import BatchCollector
 from lamarckian.mdp.wave_collector import WaveCollector
+from lamarckian.rl.algorithm import AlgorithmSettings, Learner
+from lamarckian.rl.impala import IMPALA
 from lamarckian.rl.planning import Device, batch_bytes, check_memory, choose_device
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.rl.ppo import PPO
@@ -43,8 +45,8 @@ _log = logging.getLogger("lamarckian.rl")
 EVALUATION_GAMES = 32
 """Matches side by side in an evaluation; part of what makes equal seeds give equal lives."""
 
-Algorithm = PPO
-"""Settings of any algorithm; the ``name`` key in a config file says which."""
+Algorithm = PPO | IMPALA
+"""Settings of any algorithm (see :mod:`lamarckian.rl.algorithm`); ``name`` in a config says which."""
 
 
 class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -80,6 +82,13 @@ class Training(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         OnBadData,
         Meta(description="NaN from the game: fail the run, or drop the episode that met it."),
     ] = "fail"
+    reward_terms: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Ends of the game's behaviours that pay as further reward heads, e.g. lazy; "
+            "weigh all heads with algorithm.reward_weights."
+        ),
+    ] = ()
 
 
 @dataclass(slots=True)
@@ -95,7 +104,8 @@ class Assembly:
         """Build fresh matches of the training's game."""
         training = self.training
         made = catalogue.make_game(training.game, num_games, training.game_options)
-        return GuardedGame(made, training.game) if isinstance(made, BatchGame) else made
+        guarded = GuardedGame(made, training.game) if isinstance(made, BatchGame) else made
+        return behaviours.watch(guarded, training.reward_terms)
 
     def use_threads(self, num_threads: int) -> int:
         """Give torch ``num_threads`` threads and return their number; 0 chooses.
@@ -122,7 +132,7 @@ class Assembly:
 
     def make_collector(self, num_games: int, seed: int) -> Collector:
         """Build a collector that plays ``num_games`` matches with the policies of this assembly."""
-        algorithm = self.training.algorithm
+        algorithm: AlgorithmSettings = self.training.algorithm
         settings = CollectorSettings(
             num_games=num_games,
             fragment_length=algorithm.fragment_length,
@@ -144,12 +154,12 @@ def assemble(training: Training) -> Assembly:
     """
     made = catalogue.make_game(training.game, 1, training.game_options)
     game = made if isinstance(made, BatchGame) else made[0]
-    roles, bots = game.roles, game.bots
+    roles, bots = behaviours.with_terms(game.roles, training.reward_terms), game.bots
     game.close()
     learners = group_roles(
         roles, choose_learners(training, roles, bots), share=training.share_policies
     )
-    algorithm = training.algorithm
+    algorithm: AlgorithmSettings = training.algorithm
     trained = {role: roles[role] for role in learners}
     check_memory(batch_bytes(trained, algorithm.num_games, algorithm.fragment_length))
     device, why = choose_device(training.device, trained)
@@ -164,6 +174,16 @@ def assemble(training: Training) -> Assembly:
         policies, learners, choose_opponents(training.opponent, learners, roles, bots)
     )
     return Assembly(training, roles, seating, policies)
+
+
+def make_learners(assembly: Assembly) -> dict[str, Learner]:
+    """Build one learner per policy. Raises ConfigError for settings that do not fit the roles."""
+    training = assembly.training
+    algorithm: AlgorithmSettings = training.algorithm
+    return {
+        group: algorithm.make_learner(policy, seeding.derive(training.seed, "learner", group))
+        for group, policy in assembly.policies.items()
+    }
 
 
 def choose_learners(

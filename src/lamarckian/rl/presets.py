@@ -69,5 +69,14 @@ PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
 
 
 def preset(algorithm: str, game: str) -> dict[str, Any]:
-    """Return the settings known for this pair, or nothing. Options after ``?`` are ignored."""
-    return dict(PRESETS.get((algorithm, game.partition("?")[0]), {}))
+    """Return the name of the algorithm and the settings known for this pair, if any.
+
+    Options after ``?`` are ignored.
+    """
+    known = PRESETS.get((algorithm, game.partition("?")[0]), {})
+    return {"algorithm": algorithm, **known}
+
+
+def algorithm_named(chosen: Any) -> str:
+    """Return the algorithm a ``algorithm`` setting names: a text, or a group of settings."""
+    return str(chosen.get("name", "ppo") if isinstance(chosen, Mapping) else chosen or "ppo")

@@ -57,6 +57,9 @@ _NOTICES = {
     "warning": "{message}",
     "checkpoint_failed": "{reason}",
     "checkpoint_damaged": "{reason}",
+    "paused": "paused by request",
+    "continued": "goes on after a pause of {seconds:.0f} s",
+    "noted": "note: {text}",
 }
 
 

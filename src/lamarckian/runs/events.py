@@ -171,6 +171,24 @@ class Finished(
     metrics: Metrics = {}
 
 
+class Paused(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="paused"):
+    """The run stands still because somebody asked it to."""
+
+
+class Continued(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="continued"
+):
+    """The run goes on after a pause of so many seconds, which no wall clock of the run counts."""
+
+    seconds: float = 0.0
+
+
+class Noted(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="noted"):
+    """Somebody who watched wrote this down. A resume does not take it back."""
+
+    text: str
+
+
 class IndividualProposed(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="individual_proposed"
 ):
@@ -269,6 +287,9 @@ Event = (
     | Resumed
     | Stopped
     | Finished
+    | Paused
+    | Continued
+    | Noted
     | IndividualProposed
     | IndividualTold
     | GroupTold
@@ -290,5 +311,9 @@ SYNCED = frozenset(
         "resumed",
         "stopped",
         "finished",
+        "noted",
     }
 )
+
+# A resume goes back behind what the run did, not behind what people said about it.
+LASTING = frozenset({"noted"})

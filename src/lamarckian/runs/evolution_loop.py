@@ -21,6 +21,7 @@ from lamarckian.evorl.evaluating import evaluate_one, stream_of
 from lamarckian.evorl.workflow import Finished, Workflow
 from lamarckian.metrics import Recorder
 from lamarckian.runs import individuals as storage
+from lamarckian.runs.control import Mailbox
 from lamarckian.runs.evolution import EvolutionResult, Parts
 from lamarckian.runs.evolution_metrics import indicators, progress_metrics
 from lamarckian.runs.folder import Run
@@ -94,8 +95,14 @@ class _Loop:
             self._began = time.perf_counter()
             self._evaluations_before = self.search.evaluations
             self._next_checkpoint = self._began + self.settings.checkpoint_seconds
+            mailbox = Mailbox(self.run, self.recorder)
             with interrupts() as interrupted:
                 while not reason:
+                    reason, paused = mailbox.obey(interrupted)
+                    self._began += paused
+                    self._next_checkpoint += paused
+                    if reason:
+                        break
                     if not self.step():
                         reason = "budget"
                     elif interrupted:

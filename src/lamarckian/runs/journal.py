@@ -34,7 +34,7 @@ from typing import Any
 import msgspec
 
 from lamarckian.errors import RunError
-from lamarckian.runs.events import EVENTS, SYNCED, JournalGap, JournalRepaired, Resumed
+from lamarckian.runs.events import EVENTS, LASTING, SYNCED, JournalGap, JournalRepaired, Resumed
 from lamarckian.runs.locking import FileLock
 
 FILE_NAME = "journal.jsonl"
@@ -230,8 +230,12 @@ def replay(path: Path, damaged: list[int] | None = None) -> list[Entry]:
     for entry in read(path, damaged):
         if entry.event == "resumed":
             boundary = int(entry.fields["from_sequence"])
+            lasting = []
             while kept and kept[-1].sequence > boundary:
-                kept.pop()
+                last = kept.pop()
+                if last.event in LASTING:
+                    lasting.append(last)
+            kept += reversed(lasting)
         kept.append(entry)
     return kept
 

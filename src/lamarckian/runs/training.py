@@ -23,11 +23,12 @@ from lamarckian.mdp.evaluation import EvaluationResult, summarise
 from lamarckian.mdp.guard import guard
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 from lamarckian.metrics import Recorder
-from lamarckian.rl.assembly import Assembly, assemble
+from lamarckian.rl.algorithm import Learner
+from lamarckian.rl.assembly import Assembly, assemble, make_learners
 from lamarckian.rl.gathering import Gathering, InProcess
 from lamarckian.rl.gathering_processes import Processes
 from lamarckian.rl.policy import TorchPolicy
-from lamarckian.rl.ppo import PPOLearner
+from lamarckian.runs.control import Mailbox
 from lamarckian.runs.folder import Run
 from lamarckian.runs.interrupts import interrupts
 from lamarckian.runs.recording import MakeRecorders, recording
@@ -84,7 +85,7 @@ def train(
     """
     check(settings)
     assembly = assemble(settings)
-    learners = make_learners(settings, assembly)
+    learners = make_learners(assembly)
     with (
         closing(make_gathering(settings, assembly)) as gathering,
         Run.create(
@@ -114,7 +115,7 @@ def resume(
         settings = msgspec.structs.replace(settings, frames=frames)
     check(settings)
     assembly = assemble(settings)
-    learners = make_learners(settings, assembly)
+    learners = make_learners(assembly)
     with (
         closing(make_gathering(settings, assembly)) as gathering,
         Run.resume(path, keep=settings.keep) as run,
@@ -129,16 +130,6 @@ def resume(
             return loop.run_all(first=False)
 
 
-def make_learners(settings: TrainingRun, assembly: Assembly) -> dict[str, PPOLearner]:
-    """Build one learner per policy. Raises ConfigError for settings that do not fit the roles."""
-    return {
-        group: settings.algorithm.make_learner(
-            policy, seeding.derive(settings.seed, "learner", group)
-        )
-        for group, policy in assembly.policies.items()
-    }
-
-
 def make_gathering(settings: TrainingRun, assembly: Assembly) -> Gathering:
     """Build what collects; nothing plays yet. Raises ConfigError if the machine is too small."""
     if settings.placement == "in-process":
@@ -147,7 +138,7 @@ def make_gathering(settings: TrainingRun, assembly: Assembly) -> Gathering:
         settings,
         assembly,
         num_actors=settings.num_actors or available_cores(),
-        synchronous=settings.collection == "synchronous",
+        synchronous=not settings.is_asynchronous,
         max_staleness=settings.max_staleness,
         allow_oversubscription=settings.allow_oversubscription,
     )
@@ -184,7 +175,7 @@ class _Loop:
         self,
         settings: TrainingRun,
         assembly: Assembly,
-        learners: dict[str, PPOLearner],
+        learners: dict[str, Learner],
         gathering: Gathering,
         run: Run,
         recorder: Recorder,
@@ -219,6 +210,7 @@ class _Loop:
                     state, arrays = self.state()
                     self.run.rehearse(state, arrays)
                 self.gathering.start()
+                mailbox = Mailbox(self.run, self.recorder)
                 while not reason:
                     if self.gathering.num_frames >= settings.frames:
                         reason = "frames"
@@ -227,7 +219,7 @@ class _Loop:
                     elif settings.max_seconds and self.seconds >= settings.max_seconds:
                         reason = "seconds"
                     else:
-                        reason = self.iterate()
+                        reason = mailbox.obey(interrupted)[0] or self.iterate()
                 finished = reason in ("frames", "score", "seconds")
                 # Before the evaluation: should the game fail there, what was learned is kept.
                 self.checkpoint()

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import Meta
 
 from lamarckian.errors import ConfigError
+from lamarckian.rl.algorithm import AlgorithmSettings
 from lamarckian.rl.assembly import Training
 from lamarckian.runs.checkpoint import Keep
 
@@ -41,9 +42,12 @@ class TrainingRun(Training, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         int, Meta(ge=0, description="Actor processes; 0: one per core. Only with processes.")
     ] = 0
     collection: Annotated[
-        Literal["synchronous", "asynchronous"],
-        Meta(description="asynchronous: actors go on playing while the learner trains."),
-    ] = "synchronous"
+        Literal["auto", "synchronous", "asynchronous"],
+        Meta(
+            description="asynchronous: actors go on playing while the learner trains; auto: as the "
+            "algorithm is made for."
+        ),
+    ] = "auto"
     max_staleness: Annotated[
         int, Meta(ge=1, description="Drop data older than so many versions. Only asynchronous.")
     ] = 4
@@ -67,15 +71,23 @@ class TrainingRun(Training, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     keep: Annotated[Keep, Meta(description="Which checkpoints stay on disk.")] = Keep()
     evaluation: Annotated[Evaluating, Meta(description="Measuring while training.")] = Evaluating()
 
+    @property
+    def is_asynchronous(self) -> bool:
+        """Whether actors play on while the learner learns."""
+        if self.placement == "in-process" or self.collection == "synchronous":
+            return False
+        algorithm: AlgorithmSettings = self.algorithm
+        return self.collection == "asynchronous" or algorithm.is_asynchronous
+
 
 def check(settings: TrainingRun) -> None:
     """Refuse settings that contradict each other or have no effect. Raises ConfigError."""
     default = TrainingRun(game="")
     if settings.placement == "in-process":
         for name in ("num_actors", "collection", "allow_oversubscription"):
-            if getattr(settings, name) != getattr(default, name):
+            if getattr(settings, name) not in (getattr(default, name), "synchronous"):
                 raise ConfigError(
                     f"{name}: has no effect with placement in-process; add --placement processes"
                 )
-    if settings.collection == "synchronous" and settings.max_staleness != default.max_staleness:
+    if not settings.is_asynchronous and settings.max_staleness != default.max_staleness:
         raise ConfigError("max_staleness: has no effect with synchronous collection")

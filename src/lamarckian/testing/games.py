@@ -413,3 +413,47 @@ class Everything(BatchGame):
         self._bright = (2 * draws[:, 12]).astype(np.int64)
         self._num_units = (3 * draws[:, 13]).astype(np.int64)
         self._banned = (2 * draws[:, 14:16]).astype(np.int64)
+
+
+class Taste(BatchGame):
+    """Two reward heads that contradict each other: what one learns is decided by their weights.
+
+    Input ``bias``, a constant 1. Action ``pick``: 0 pays (1, 0) to the heads ``left`` and ``right``, 1 pays
+    (0, 1). Eight steps, then termination; statistic ``right``: the share of 1 in the actions.
+    """
+
+    LENGTH = 8
+
+    def __init__(self, num_games: int) -> None:
+        self.num_games = num_games
+        self.roles: Mapping[str, Role] = {
+            "player": Role(
+                inputs={"bias": Input((1,))},
+                actions={"pick": Discrete(2)},
+                rewards=("left", "right"),
+            )
+        }
+        self._step = np.zeros(num_games, np.int64)
+        self._right = np.zeros(num_games, np.int64)
+
+    def reset(self, seeds: NDArray[np.int64]) -> None:
+        self._step[:] = self._right[:] = 0
+
+    def observe(self, role: str) -> Observation:
+        return Observation({"bias": np.ones((self.num_games, 1), np.float32)})
+
+    def step(self, actions: Mapping[str, Arrays]) -> dict[str, RowStep]:
+        picked = actions["player"]["pick"].astype(np.int64)
+        self._right += picked
+        self._step += 1
+        ended = self._step >= self.LENGTH
+        step = RowStep(np.eye(2, dtype=np.float32)[picked], ended, np.zeros_like(ended))
+        step.outcomes = {"right": (self._right / self.LENGTH).astype(np.float32)}
+        self._step[ended] = self._right[ended] = 0
+        return {"player": step}
+
+    def state(self) -> tuple[dict[str, Any], Arrays]:
+        return {}, snapshot.take(self, ("_step", "_right"))
+
+    def load_state(self, data: dict[str, Any], arrays: Arrays) -> None:
+        snapshot.put(self, ("_step", "_right"), arrays)

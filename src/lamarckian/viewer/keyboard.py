@@ -118,6 +118,12 @@ _PONG = Controls(
     idle={"move": 1},
 )
 
+_ARROWS_PUSH = Controls(
+    {"left": {"move": 1}, "right": {"move": 2}, "down": {"move": 3}, "up": {"move": 4}},
+    "arrows: push that way",
+    hold=0.2,
+)
+
 CONTROLS: dict[str, Controls] = {
     "pong": _PONG,
     "pong-image": _PONG,
@@ -156,10 +162,15 @@ CONTROLS: dict[str, Controls] = {
         idle={"move": 1},
         hold=0.15,
     ),
+    "mpe:simple_spread": _ARROWS_PUSH,
+    "mpe:simple_tag": _ARROWS_PUSH,
+    "mpe:simple_adversary": _ARROWS_PUSH,
 }
 TICKS_PER_SECOND = {
     "pong": 30.0, "pong-image": 30.0, "cartpole": 25.0, "pendulum": 20.0, "rps": 1.0,
     "connect-four": 2.0, "skirmish": 6.0, "duel": 8.0,
+    "mpe:simple_spread": 6.0, "mpe:simple_tag": 6.0, "mpe:simple_adversary": 6.0,
+    "mpe:simple_reference": 6.0, "mpe:simple_speaker_listener": 6.0,
 }  # fmt: skip
 DEFAULT_TICKS_PER_SECOND = 10.0
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from lamarckian.errors import RunError
 from lamarckian.runs.durable import write_file
-from lamarckian.viewer import charts, sections
+from lamarckian.viewer import charts, contents, sections
 from lamarckian.viewer.replay import Replay, pack
 from lamarckian.viewer.summary import Summary, summarise
 
@@ -94,10 +94,7 @@ def render(
         "style": _file("report.css"),
         "script": script,
         "headline": sections.headline(summary),
-        "evaluations": sections.evaluations(summary),
-        "time": sections.where_time_goes(summary),
-        "settings": sections.settings(summary, defaults),
-        "events": sections.events(summary),
+        "sections": contents.write(contents.Material(summary, defaults)),
         "no_replays": escape(no_replays_because or "This report was made without replays."),
         "command": escape(" ".join(summary.command)),
         "version": escape(summary.version),

@@ -45,7 +45,10 @@ class Measured:
 
 @dataclass(slots=True)
 class Note:
-    """Something that happened to the run itself. ``level``: ``info``, ``warning`` or ``failure``."""
+    """Something that happened to the run itself, or that somebody wrote down about it.
+
+    ``level``: ``info``, ``note``, ``warning`` or ``failure``.
+    """
 
     wall: float
     level: str
@@ -55,9 +58,11 @@ class Note:
 
 @dataclass(slots=True)
 class Summary:
-    """A whole run, ready to be shown."""
+    """A whole run, ready to be shown. ``entries`` are the events that count."""
 
     name: str
+    path: Path | None = None
+    entries: list[Entry] = field(default_factory=list, repr=False)
     kind: str = "train"
     version: str = ""
     seed: int | None = None
@@ -95,7 +100,7 @@ def summarise(path: Path) -> Summary:
     damaged: list[int] = []
     written = sum(1 for _ in read(path, damaged))
     entries = replay(path)
-    summary = Summary(name=run.name, superseded=written - len(entries))
+    summary = Summary(run.name, path, entries, superseded=written - len(entries))
     if any(entry.event == "generation" for entry in entries):
         summary.axis = "evaluations"
     if entries:
@@ -278,6 +283,18 @@ class _Builder:
     def _on_resumed(self, fields: Mapping[str, Any], wall: float) -> None:
         self.summary.status = "running"
         self._note(wall, "info", f"Resumed from the checkpoint of step {fields.get('step', 0)}")
+
+    def _on_paused(self, fields: Mapping[str, Any], wall: float) -> None:
+        self.summary.status = "paused"
+        self._note(wall, "info", "Paused")
+
+    def _on_continued(self, fields: Mapping[str, Any], wall: float) -> None:
+        self.summary.status = "running"
+        self.frozen += float(fields.get("seconds") or 0.0)
+        self._note(wall, "info", "Goes on")
+
+    def _on_noted(self, fields: Mapping[str, Any], wall: float) -> None:
+        self._note(wall, "note", "Note", fields.get("text"))
 
     def _on_stopped(self, fields: Mapping[str, Any], wall: float) -> None:
         self.summary.status = "stopped"

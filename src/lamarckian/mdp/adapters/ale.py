@@ -20,7 +20,8 @@ four: never more threads than free cores. The cost of this module beside ALE's o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
@@ -33,7 +34,8 @@ from lamarckian.mdp.adapters.generations import require
 from lamarckian.mdp.adapters.gymnasium import GymnasiumGame
 from lamarckian.mdp.adapters.replay import ReplayLog
 from lamarckian.mdp.batch_game import BatchGame, RowStep
-from lamarckian.mdp.core import Arrays, Discrete, Input, Observation, Role
+from lamarckian.mdp.behaviours import acting
+from lamarckian.mdp.core import Arrays, Behaviour, Discrete, Input, Observation, Role
 
 ROLE = "player"
 _INSTALL = "pip install 'lamarckian[atari]'"
@@ -63,7 +65,22 @@ def ale_game(
         frames_per_decision=int(options.get("frame_skip", 4)),
     )
     ram.name = f"ale:{rom_name(game)}?obs=ram"
+    environment = ram.inside()[0]
+    ram.roles = {ROLE: replace(ram.roles[ROLE], behaviours=moving(environment.moves))}
     return ram
+
+
+def moving(moves: Sequence[int]) -> dict[str, Behaviour]:
+    """Return the behaviour of Atari players: the share of actions ``moves`` that push the stick."""
+    if not moves:
+        return {}
+    return {"activeness": Behaviour(acting("action", *moves), "lazy", "active")}
+
+
+def pushes(names: Sequence[str]) -> list[int]:
+    """Return the numbers of the actions that push the stick anywhere."""
+    ways = ("UP", "DOWN", "LEFT", "RIGHT")
+    return [number for number, name in enumerate(names) if any(way in name for way in ways)]
 
 
 def rom_name(game: str) -> str:
@@ -147,6 +164,7 @@ class AtariGame(BatchGame):
             ROLE: Role(
                 inputs={"observation": Input((stack, image_size, image_size), "uint8", "image")},
                 actions={"action": Discrete(int(self._env.single_action_space.n))},
+                behaviours=moving(pushes([each.name for each in self._env.ale.get_action_set()])),
             )
         }
         self.exact_state = seed_episodes
@@ -297,6 +315,7 @@ class AtariRam:
         self._actions = (
             self._ale.getLegalActionSet() if full_action_space else self._ale.getMinimalActionSet()
         )
+        self.moves = pushes([action.name for action in self._actions])
         self._skip, self._noop_max, self._sticky = frame_skip, noop_max, sticky_actions
         self._episodic_life, self._clip = episodic_life, clip_rewards
         self.observation_space = spaces.Box(0, 255, (128,), np.uint8)

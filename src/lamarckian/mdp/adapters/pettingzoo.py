@@ -30,7 +30,7 @@ from lamarckian.mdp.core import MDP, Action, Arrays, Observation, Role, random_a
 from lamarckian.mdp.tick import TickGame
 
 _INSTALL = "pip install 'lamarckian[pettingzoo]'"
-_INSTALL_MPE = "pip install mpe2"
+_INSTALL_MPE = "pip install 'lamarckian[mpe]'"
 
 
 def pettingzoo_game(

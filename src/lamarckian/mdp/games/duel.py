@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from lamarckian.errors import ConfigError
-from lamarckian.mdp.core import Action, Arrays, Discrete, Input, Observation, Role
+from lamarckian.mdp.behaviours import acting
+from lamarckian.mdp.core import Action, Arrays, Behaviour, Discrete, Input, Observation, Role
 from lamarckian.mdp.games.drawing import Drawing, line, rect, scene, text
 from lamarckian.mdp.tick import TickGame
 
@@ -84,7 +85,11 @@ class Duel(TickGame):
         self.touches = touches
         self.max_ticks = max_ticks
         self.late: Late = late
-        seat = Role(inputs={"state": Input((8,))}, actions={"move": Discrete(5)})
+        seat = Role(
+            inputs={"state": Input((8,))},
+            actions={"move": Discrete(5)},
+            behaviours={"activeness": Behaviour(acting("move", LUNGE), "lazy", "active")},
+        )
         self.roles = {"red": seat, "blue": seat}
         self._set_up()
 

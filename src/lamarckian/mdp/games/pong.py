@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from lamarckian.errors import ConfigError
 from lamarckian.mdp.batch_game import BatchGame, RowStep
-from lamarckian.mdp.core import Array, Arrays, Discrete, Input, Observation, Role
+from lamarckian.mdp.behaviours import acting
+from lamarckian.mdp.core import Array, Arrays, Behaviour, Discrete, Input, Observation, Role
 from lamarckian.mdp.games import pong_image, snapshot
 from lamarckian.mdp.games.drawing import Drawing, rect, scene, text
 from lamarckian.mdp.games.row_streams import RowStreams
@@ -103,7 +104,11 @@ class Pong(BatchGame):
             if image
             else {"state": Input((10,))}
         )
-        seat = Role(inputs=inputs, actions={"move": Discrete(3)})
+        seat = Role(
+            inputs=inputs,
+            actions={"move": Discrete(3)},
+            behaviours={"activeness": Behaviour(acting("move", UP, DOWN), "lazy", "active")},
+        )
         self.roles: Mapping[str, Role] = {"left": seat, "right": seat}
         # Positions are (x, y) rows of [2, G]; of bats and of counts, row 0 is left and row 1 right.
         self._ball = np.zeros((2, num_games), np.float32)

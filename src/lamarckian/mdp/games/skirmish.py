@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from lamarckian.errors import ConfigError
 from lamarckian.mdp.batch_game import BatchGame, RowStep
+from lamarckian.mdp.behaviours import acting
 from lamarckian.mdp.core import (
     Array,
     Arrays,
+    Behaviour,
     Continuous,
     Discrete,
     Input,
@@ -165,6 +167,7 @@ class Skirmish(BatchGame):
         }
         if self.heading:
             actions["heading"] = Continuous(2, (-1.0, -1.0), (1.0, 1.0))
+        strike = STRIKE if self.heading else ATTACK
         return Role(
             inputs=inputs,
             actions=actions,
@@ -172,6 +175,7 @@ class Skirmish(BatchGame):
             state={"units": Input((2 * units, NUM_STATE_FEATURES)), "self": Input((units + 1,))},
             masked=("order", "target"),
             seats=units,
+            behaviours={"activeness": Behaviour(acting("order", strike), "cautious", "aggressive")},
         )
 
     def reset(self, seeds: NDArray[np.int64]) -> None:

@@ -99,7 +99,8 @@ def constraint_text(annotation: Any) -> str:
     for meta in _metas(annotation):
         for name, sign in signs.items():
             if (limit := getattr(meta, name)) is not None:
-                parts.append(f"{sign} {limit}")
+                # typing keeps the first of `gt=0` and `gt=0.0`, which are equal, for both.
+                parts.append(f"{sign} {str(limit).removesuffix('.0')}")
         if meta.pattern is not None:
             parts.append(f"matches {meta.pattern}")
         if meta.min_length is not None:

@@ -21,7 +21,7 @@ from lamarckian.runs.folder import Run
 from lamarckian.runs.training import TrainingRun, train
 
 PAGE = Path(__file__).parents[2] / "docs" / "support-matrix.md"
-ALGORITHMS = sorted(config.variants(TrainingRun, "algorithm"))
+ALGORITHMS = dict(sorted(config.variants(TrainingRun, "algorithm").items()))
 
 
 @dataclass(frozen=True)
@@ -97,9 +97,13 @@ LEARNS = "learns"
 
 def try_out(algorithm: str, kind: Kind, path: Path) -> str:
     """Train two updates; return ``learns``, or why it was refused before anything was made."""
-    settings = config.build(
-        TrainingRun, {"game": kind.game, "algorithm": algorithm, **SMALL, **kind.settings}
-    )
+    has = {row.key.partition(".")[0] for row in config.describe(ALGORITHMS[algorithm])}
+    wanted = {
+        name: value
+        for name, value in {**SMALL, **kind.settings}.items()
+        if not name.startswith("algorithm.") or name.split(".")[1] in has
+    }
+    settings = config.build(TrainingRun, {"game": kind.game, "algorithm": algorithm, **wanted})
     try:
         result = train(settings, path)
     except UnsupportedSpace as error:

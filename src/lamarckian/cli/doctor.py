@@ -21,10 +21,12 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "gymnasium": ("Gymnasium environments", ("gymnasium",)),
     "atari": ("Atari games", ("ale_py", "gymnasium")),
     "pettingzoo": ("PettingZoo games", ("pettingzoo",)),
+    "mpe": ("the particle games of mpe2, tick by tick", ("mpe2", "pettingzoo")),
     "onnx": ("export of policies", ("onnx", "onnxruntime")),
     "tensorboard": ("TensorBoard curves", ("tensorboard",)),
     "wandb": ("Weights & Biases", ("wandb",)),
     "fast": ("compiled selection and variation, sorting of large fronts", ("moocore", "numba")),
+    "cluster": ("data between hosts", ("zmq",)),
 }
 _SMALL_SHM = 64 << 20
 

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from lamarckian import config
@@ -16,7 +17,9 @@ from lamarckian.mdp.core import Discrete, Input, Role
 from lamarckian.rl.algorithm import AlgorithmSettings, Learner
 from lamarckian.rl.assembly import Training, assemble, make_learners
 from lamarckian.rl.impala import IMPALA
+from lamarckian.rl.ppo import PPO
 from lamarckian.rl.presets import PRESETS, preset
+from lamarckian.runs.evolution import build_settings
 from lamarckian.runs.training import TrainingRun, resume, train
 
 NAMES = sorted(config.variants(TrainingRun, "algorithm"))
@@ -124,6 +127,23 @@ def test_presets_are_settings_of_their_algorithm() -> None:
     for algorithm, game in PRESETS:
         record = config.build(TrainingRun, {"game": game, **preset(algorithm, game)})
         assert record.algorithm.__struct_config__.tag == algorithm
+
+
+def test_a_preset_made_for_a_games_options_is_left_out_with_others() -> None:
+    assert preset("ppo", "pong?points=5") == preset("ppo", "pong")
+    assert preset("ppo", "ale:Pong")["game_options.image_size"] == 42
+    assert preset("ppo", "ale:Pong?obs=ram") == {"algorithm": "ppo"}
+
+
+def test_players_that_evolve_start_from_the_preset_of_their_game() -> None:
+    plain = build_settings("cartpole", {}, use_preset=False)
+    known = build_settings("cartpole", {"training.algorithm.num_games": 5})
+    assert plain.training_data()["algorithm"] == {**msgspec.to_builtins(PPO()), "name": "ppo"}
+    algorithm = known.training_data()["algorithm"]
+    assert algorithm["num_games"] == 5  # what the user says wins
+    assert algorithm["minibatch_size"] == PRESETS["ppo", "cartpole"]["algorithm.minibatch_size"]
+    # It would fall to nothing within each evaluation, and the evaluator refuses it.
+    assert algorithm["learning_rate_schedule"] == "constant"
 
 
 def test_algorithms_are_listed_with_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:

@@ -30,6 +30,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser.add_argument(
         "--workers", type=int, help="worker processes; implies --placement processes"
     )
+    parser.add_argument("--no-preset", action="store_true", help="start from the plain defaults")
     add_recorders(parser)
     output.add_options(parser)
     return parser
@@ -64,7 +65,7 @@ def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
         )
     if namespace.workers is not None:
         given |= {"num_workers": namespace.workers, "placement": "processes"}
-    return build_settings(str(problem), given, file)
+    return build_settings(str(problem), given, file, use_preset=not namespace.no_preset)
 
 
 def recorders(namespace: argparse.Namespace, run: Any, settings: Any) -> list[Any]:

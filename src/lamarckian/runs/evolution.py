@@ -175,9 +175,14 @@ class Parts:
 
 
 def build_settings(
-    problem: str, given: Mapping[str, Any], file: Mapping[str, Any] | None = None
+    problem: str,
+    given: Mapping[str, Any],
+    file: Mapping[str, Any] | None = None,
+    *,
+    use_preset: bool = True,
 ) -> EvolutionRun:
-    """Merge defaults, a file's settings and ``given`` ones (dotted keys), in this order.
+    """Merge defaults, those known to be good for the game, a file's settings and ``given`` ones
+    (dotted keys), in this order.
 
     The search, if none is named, is the first that fits the problem. Raises ConfigError and its kin.
     """
@@ -186,11 +191,13 @@ def build_settings(
     if "generations" in updates and not {"evaluations"} & {*updates, *file}:
         updates["evaluations"] = 0
     kind: type[EvolutionRun] = EvolutionRun
+    known: dict[str, Any] = {}
     if kind_of(problem) == "game":
+        from lamarckian.rl.presets import evolution_preset
         from lamarckian.runs.game_evolution import GameEvolutionRun
 
-        kind = GameEvolutionRun
-    base = config.apply(config.build(kind, {"problem": problem}), file)
+        kind, known = GameEvolutionRun, evolution_preset(problem) if use_preset else {}
+    base = config.apply(config.build(kind, {"problem": problem, **known}), file)
     if "ec" not in updates and "ec" not in file:
         others = {key: value for key, value in updates.items() if not key.startswith("ec.")}
         record = config.apply(base, others)

@@ -97,6 +97,9 @@ METRICS: dict[str, Metric] = _catalogue(
         ("staleness_mean", "learner version minus sample version, mean", "versions", "> 4"),
         ("staleness_p95", "learner version minus sample version, 95th percentile", "versions", ""),
         ("staleness_max", "learner version minus sample version, largest", "versions", ""),
+        ("staleness_broadcast", "part of it: the actor's weights were behind", "versions", ""),
+        ("staleness_hold", "part of it: decisions lay in unfinished fragments", "versions", ""),
+        ("staleness_gather", "part of it: credit, transport, queue, batch", "versions", "> 2"),
         ("dropped_samples", "samples thrown away because they were too old", "samples", "grows"),
         # Learning.
         ("policy_loss", "surrogate loss of the policy", "nats", "drifts away from 0"),
@@ -135,6 +138,15 @@ METRICS: dict[str, Metric] = _catalogue(
         ("batch_fill", "share of a batched policy call that was in use", "share", "< 0.2"),
         # Machine.
         ("rss_bytes", "resident memory of all processes of the run", "bytes", "rises steadily"),
+        ("cpu_use", "processor time of the run per second and core of this host", "share", "< 0.9"),
+        (
+            "queue_depth",
+            "fragments sent by actors and not yet read",
+            "fragments",
+            "0 or at its cap",
+        ),
+        ("bytes_per_second", "bytes of experience from actors per second", "bytes/s", ""),
+        ("lost_fragments", "fragments that were sent and never arrived", "fragments", "> 0"),
         ("worker_failures", "actors that failed and were started again", "failures", "> 0"),
         ("checkpoint_seconds", "time taken by the last checkpoint", "s", ""),
         ("checkpoint_bytes", "size of the last checkpoint", "bytes", ""),

@@ -38,6 +38,8 @@ def received(worker: int, version: int, frames: int, cpu: float = 1.0) -> Receiv
             "seconds": {"game": 1.0, "policy": 1.0},
             "cpu_seconds": cpu,
             "longest_running": 7,
+            "sent_at": 0.0,
+            "held": {"player": version},
         },
         {f"player/{name}": array for name, array in arrays.items()},
     )

@@ -78,6 +78,8 @@ class WorkerStats:
 
     ``times_last`` counts how often :meth:`Group.receive_from_all` waited for this worker last.
     ``resident_bytes`` includes shared memory; both it and ``cpu_seconds`` are 0 where unknown.
+    ``unread`` fragments were sent and not yet released; ``lost`` ones were sent and never came;
+    ``node`` is the host the worker runs on ("": the caller's).
     """
 
     worker: int
@@ -92,6 +94,9 @@ class WorkerStats:
     resident_bytes: int
     cpu_seconds: float
     context: dict[str, Any]
+    unread: int = 0
+    lost: int = 0
+    node: str = ""
 
 
 class Group(Protocol):

@@ -122,6 +122,7 @@ class InProcessGroup:
                 resident_bytes=resident,
                 cpu_seconds=cpu,
                 context=dict(channel.facts),
+                unread=len(channel.outbox),
             )
             for number, channel in enumerate(self._channels)
         ]

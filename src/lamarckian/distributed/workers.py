@@ -181,6 +181,7 @@ class WorkerGroup:
                     resident_bytes=resident,
                     cpu_seconds=cpu,
                     context=status.context(),
+                    unread=life.reader.num_held,
                 )
             )
         return records

@@ -54,8 +54,12 @@ class Collector(Protocol):
         """Time spent so far, by ``game`` and ``policy``."""
         ...
 
-    def collect(self) -> dict[str, Trajectory]:
-        """Return one trajectory ``[T, N, ...]`` per group of policies."""
+    def collect(self, between: Callable[[], None] | None = None) -> dict[str, Trajectory]:
+        """Return one trajectory ``[T, N, ...]`` per group of policies.
+
+        ``between`` is called between decisions and may change the policies' weights; every decision
+        is kept with the version that drew it.
+        """
         ...
 
     def take_episodes(self) -> list[EpisodeRecord]:

@@ -7,6 +7,7 @@ observations are copied there at receipt, and the policy reads them from there.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import numpy as np
@@ -47,6 +48,7 @@ class _Group:
             k: np.zeros((*shape, *action_shape(v)), action_dtype(v))
             for k, v in role.actions.items()
         }
+        self.policy_version = np.zeros(shape, np.int64)
         self.log_prob = np.zeros(shape, np.float32)
         self.values = np.zeros((*shape, heads), np.float32)
         self.rewards = np.zeros((*shape, heads), np.float32)
@@ -162,7 +164,7 @@ class BatchCollector:
         self._started = True
         self._played = False
 
-    def collect(self) -> dict[str, Trajectory]:
+    def collect(self, between: Callable[[], None] | None = None) -> dict[str, Trajectory]:
         if not self._started:
             self.restart()
         self._played = True
@@ -174,6 +176,8 @@ class BatchCollector:
         clock = time.perf_counter
         game_seconds = policy_seconds = 0.0
         for t in range(length):
+            if between is not None:
+                between()
             mark = clock()
             actions: dict[str, Arrays] = {}
             for group in self._groups.values():
@@ -285,6 +289,7 @@ class BatchCollector:
         )
         for name, array in decisions.actions.items():
             group.actions[name][t] = array
+        group.policy_version[t] = policy.version
         group.log_prob[t] = decisions.log_prob
         group.values[t] = decisions.values
         group.starts[t] = group.fresh & group.valid[t]
@@ -426,7 +431,7 @@ class BatchCollector:
             truncated=group.truncated,
             starts=group.starts,
             valid=group.valid,
-            policy_version=np.full(shape, group.policy.version, np.int64),
+            policy_version=group.policy_version,
             recurrent=group.recurrent,
             chunk_length=group.chunk_length,
             bootstrap_index=index,

@@ -132,13 +132,19 @@ class WaveCollector:
         self._started = True
         self._played = False
 
-    def collect(self) -> dict[str, Trajectory]:
+    def collect(self, between: Callable[[], None] | None = None) -> dict[str, Trajectory]:
         if not self._started:
             self.restart()
         self._played = True
         mark = time.perf_counter()
         before = self._served_seconds()
-        self._scheduler.run(self._enough)
+
+        def enough() -> bool:
+            if between is not None:
+                between()
+            return self._enough()
+
+        self._scheduler.run(enough)
         if self._given_up and self._first_error is not None:
             raise self._first_error
         result = {}

@@ -18,11 +18,15 @@ from lamarckian.distributed.channel import Channel
 from lamarckian.mdp.core import Arrays, below
 from lamarckian.rl.assembly import assemble, training_from
 
+LOOK_EVERY = 0.001
+"""Seconds between two looks for newer weights while playing: a look costs some microseconds."""
+
 
 def actor(config: dict[str, Any], channel: Channel) -> Iterator[None]:
     """Play for ever. ``config``: ``training``, ``num_games``, ``synchronous``.
 
-    Synchronous actors wait for newer weights after each batch; asynchronous ones take what is there.
+    Synchronous actors wait for newer weights after each batch; asynchronous ones take what is there,
+    between any two decisions.
     """
     torch.set_num_threads(1)
     training = training_from(config["training"])
@@ -33,6 +37,17 @@ def actor(config: dict[str, Any], channel: Channel) -> Iterator[None]:
     synchronous = bool(config["synchronous"])
     yield
     received = False
+    look_at = 0.0
+
+    def take_newer() -> None:
+        nonlocal look_at
+        now = time.monotonic()
+        if now >= look_at:
+            look_at = now + LOOK_EVERY
+            newer = channel.weights()
+            if newer is not None:
+                load_weights(assembly.policies, newer[1])
+
     while not channel.should_stop():
         waits = synchronous or not received
         newer = channel.weights(timeout=1.0 if waits else 0.0)
@@ -44,7 +59,7 @@ def actor(config: dict[str, Any], channel: Channel) -> Iterator[None]:
             continue
         groups: dict[str, Any] = {}
         arrays: Arrays = {}
-        for group, trajectory in collector.collect().items():
+        for group, trajectory in collector.collect(None if synchronous else take_newer).items():
             groups[group], named = trajectory.to_arrays()
             arrays |= {f"{group}/{name}": array for name, array in named.items()}
         channel.send(
@@ -57,6 +72,8 @@ def actor(config: dict[str, Any], channel: Channel) -> Iterator[None]:
                 "seconds": dict(collector.seconds),
                 "cpu_seconds": time.process_time(),
                 "longest_running": collector.longest_running(),
+                "sent_at": time.time(),
+                "held": {name: policy.version for name, policy in assembly.policies.items()},
             },
         )
         yield

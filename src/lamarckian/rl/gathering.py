@@ -8,10 +8,33 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
+import msgspec
+
 from lamarckian import seeding
 from lamarckian.mdp.core import Arrays
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory
 from lamarckian.rl.assembly import Assembly, Training
+
+
+class ActorReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One actor as seen from the learner. Counts are since its process began, but for drops and losses.
+
+    ``queue_depth`` fragments sent and not yet read; ``lost_fragments`` sent and never arrived;
+    ``dropped_samples`` too old to be learned from; ``cpu_use`` cores in use since the last report;
+    ``waited_seconds`` for credit or weights; ``node`` the host it runs on ("": this one).
+    """
+
+    actor: int
+    running: bool
+    restarts: int
+    fragments: int
+    bytes: int
+    queue_depth: int
+    lost_fragments: int
+    dropped_samples: int
+    cpu_use: float
+    waited_seconds: float
+    node: str = ""
 
 
 class Gathering(Protocol):
@@ -45,6 +68,10 @@ class Gathering(Protocol):
 
     def metrics(self) -> dict[str, float]:
         """Where time goes, failures, staleness: names as in :mod:`lamarckian.metrics`."""
+        ...
+
+    def actors(self) -> list[ActorReport]:
+        """Return one record per actor in a process of its own."""
         ...
 
     def state(self) -> tuple[dict[str, Any], Arrays]: ...
@@ -99,6 +126,9 @@ class InProcess:
             "share_inference": policy / total,
             **self._collector.metrics(),
         }
+
+    def actors(self) -> list[ActorReport]:
+        return []
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
         return self._collector.state()

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
+import time
+from collections import Counter
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from lamarckian.distributed.group import Group, Received, WorkerOptions
-from lamarckian.distributed.placement import placement
+from lamarckian.distributed.placement import Placement, placement
 from lamarckian.distributed.process import ThreadPlan, available_cores
 from lamarckian.errors import ConfigError, WorkerError
 from lamarckian.mdp.core import Arrays
 from lamarckian.mdp.trajectory import EpisodeRecord, Trajectory, concatenate, from_arrays
 from lamarckian.rl.actor import weights_of
 from lamarckian.rl.assembly import Assembly, Training
+from lamarckian.rl.gathering import ActorReport
+from lamarckian.rl.staleness import Delays
 
 PATIENCE = 600.0
 """Seconds the learner waits for actors before it gives up and names them."""
@@ -49,8 +53,11 @@ class Processes:
     """Actors play with the newest published weights (see :class:`~.gathering.Gathering`).
 
     Synchronous: every batch holds one fragment of each actor, all drawn with the present weights.
-    Asynchronous: actors never wait for the learner but for credit; a batch is made of whatever came
+    Asynchronous: actors take newer weights between decisions and never wait for the learner but for
+    credit, which is ``fragments_in_flight`` unread fragments each; a batch is made of whatever came
     first, and fragments more than ``max_staleness`` versions old are dropped and counted.
+
+    ``place`` starts the actors; None: processes of this machine.
     """
 
     def __init__(
@@ -62,8 +69,16 @@ class Processes:
         synchronous: bool,
         max_staleness: int,
         allow_oversubscription: bool,
+        fragments_in_flight: int = 2,
+        place: Placement | None = None,
     ) -> None:
-        ThreadPlan(num_actors, 1, available_cores()).check(allow_oversubscription)
+        if place is None:
+            ThreadPlan(num_actors, 1, available_cores()).check(allow_oversubscription)
+            options = WorkerOptions(
+                allow_oversubscription=allow_oversubscription,
+                fragments_in_flight=fragments_in_flight,
+            )
+            place = placement("processes", options)
         num_games = training.algorithm.num_games
         if num_games < num_actors:
             raise ConfigError(
@@ -75,7 +90,7 @@ class Processes:
         self._num_actors = num_actors
         self._synchronous = synchronous
         self._max_staleness = max_staleness
-        self._options = WorkerOptions(allow_oversubscription=allow_oversubscription)
+        self._place = place
         self._group: Group | None = None
         self._episodes: list[EpisodeRecord] = []
         self._longest: dict[int, int] = {}
@@ -85,7 +100,11 @@ class Processes:
         }
         self._cpu_taken = 0.0
         self._shares = (0.0, 0.0)
-        self._num_dropped = 0
+        self._dropped: Counter[int] = Counter()
+        self._delays = Delays()
+        self._bytes_taken = 0
+        self._measured_at = time.monotonic()
+        self._reported: dict[int, tuple[float, float]] = {}
 
     @property
     def num_frames(self) -> int:
@@ -107,14 +126,14 @@ class Processes:
             {"training": settings, "num_games": share, "synchronous": self._synchronous}
             for share in shares
         ]
-        self._group = placement("processes", self._options).start(
-            "lamarckian.rl.actor:actor", configs, _report
-        )
+        self._group = self._place.start("lamarckian.rl.actor:actor", configs, _report)
+        self._measured_at = time.monotonic()
         self.publish()
 
     def publish(self) -> None:
         assert self._group is not None
-        self._group.publish(self._version(), weights_of(self._policies))
+        self._delays.published(time.time(), self._versions())
+        self._group.publish(max(self._versions().values()), weights_of(self._policies))
 
     def gather(self) -> dict[str, Trajectory]:
         assert self._group is not None
@@ -151,13 +170,46 @@ class Processes:
         game, policy = (after - before for after, before in zip(now, self._shares, strict=True))
         self._shares = now
         total = max(game + policy, 1e-9)
-        failures = sum(worker.restarts for worker in self._group.stats()) if self._group else 0
+        stats = self._group.stats() if self._group else []
+        clock, sent = time.monotonic(), sum(worker.bytes for worker in stats)
+        seconds, self._measured_at = clock - self._measured_at, clock
+        # A worker that starts again counts its bytes from zero.
+        moved, self._bytes_taken = max(0, sent - self._bytes_taken), sent
         return {
             "share_environment": game / total,
             "share_inference": policy / total,
-            "dropped_samples": float(self._num_dropped),
-            "worker_failures": float(failures),
+            "dropped_samples": float(self._dropped.total()),
+            "lost_fragments": float(sum(worker.lost for worker in stats)),
+            "worker_failures": float(sum(worker.restarts for worker in stats)),
+            "queue_depth": float(sum(worker.unread for worker in stats)),
+            "bytes_per_second": moved / max(seconds, 1e-9),
+            **self._delays.split(self._versions()),
         }
+
+    def actors(self) -> list[ActorReport]:
+        if self._group is None:
+            return []
+        reports = []
+        now = time.monotonic()
+        for worker in self._group.stats():
+            before, cpu = self._reported.get(worker.worker, (self._measured_at, 0.0))
+            self._reported[worker.worker] = (now, worker.cpu_seconds)
+            reports.append(
+                ActorReport(
+                    actor=worker.worker,
+                    running=worker.running,
+                    restarts=worker.restarts,
+                    fragments=worker.fragments,
+                    bytes=worker.bytes,
+                    queue_depth=worker.unread,
+                    lost_fragments=worker.lost,
+                    dropped_samples=self._dropped[worker.worker],
+                    cpu_use=max(0.0, worker.cpu_seconds - cpu) / max(now - before, 1e-9),
+                    waited_seconds=worker.waited_seconds,
+                    node=worker.node,
+                )
+            )
+        return reports
 
     def state(self) -> tuple[dict[str, Any], Arrays]:
         """Only totals: actors begin new episodes when a run is resumed."""
@@ -173,8 +225,8 @@ class Processes:
             self._group.close()
             self._group = None
 
-    def _version(self) -> int:
-        return max(policy.version for policy in self._policies.values())
+    def _versions(self) -> dict[str, int]:
+        return {group: policy.version for group, policy in self._policies.items()}
 
     def _unpack(self, received: Received, parts: dict[str, list[Trajectory]]) -> bool:
         """Copy a fragment out of shared memory; False if it is too old to be used."""
@@ -194,11 +246,13 @@ class Processes:
                 if k.startswith(prefix)
             }
             trajectory = from_arrays(chunk_header, arrays)
-            oldest = int(trajectory.policy_version.min())
-            if not self._synchronous and self._version() - oldest > self._max_staleness:
-                self._num_dropped += trajectory.num_decisions
+            drawn = trajectory.policy_version[trajectory.valid]
+            behind = self._policies[group].version - int(drawn.min(initial=1 << 62))
+            if not self._synchronous and behind > self._max_staleness:
+                self._dropped[received.worker] += trajectory.num_decisions
                 fresh = False
                 continue
+            self._delays.arrived(group, header["sent_at"], header["held"][group], drawn)
             parts[group].append(trajectory)
         received.release()
         return fresh

@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 QUIET, NORMAL, VERBOSE = 0, 1, 2
 LINE_SECONDS = 10.0
 REDRAW_SECONDS = 0.25
+SHOWN_ACTORS = 8
 
 # What the panel shows under each head, where it is known.
 _PANEL: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("play", ("return_mean", "win_rate", "score", "length_mean", "episodes")),
-    ("speed", ("samples_per_second", "samples_per_cpu_second", "share_idle")),
+    ("speed", ("samples_per_second", "samples_per_cpu_second", "cpu_use", "share_idle")),
     (
         "learning",
         (
@@ -35,7 +36,14 @@ _PANEL: tuple[tuple[str, tuple[str, ...]], ...] = (
             "explained_variance", "gradient_norm", "learning_rate",
         ),
     ),
-    ("data", ("staleness_mean", "staleness_p95", "dropped_samples")),
+    (
+        "data",
+        (
+            "staleness_mean", "staleness_p95", "staleness_max", "staleness_broadcast",
+            "staleness_hold", "staleness_gather", "dropped_samples", "queue_depth",
+            "bytes_per_second",
+        ),
+    ),
     (
         "evolution",
         (
@@ -47,7 +55,7 @@ _PANEL: tuple[tuple[str, tuple[str, ...]], ...] = (
         "trouble",
         (
             "skipped_updates", "rows_without_legal_action", "rejected_data", "late_decisions",
-            "offline_players", "worker_failures",
+            "offline_players", "worker_failures", "lost_fragments",
         ),
     ),
 )  # fmt: skip
@@ -77,6 +85,7 @@ class Status:
     score: float | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     not_finite: set[str] = field(default_factory=set)
+    actors: list[Mapping[str, Any]] = field(default_factory=list)
 
     def take(self, event: str, fields: Mapping[str, JsonValue]) -> None:
         """Learn from one event."""
@@ -107,6 +116,12 @@ class Status:
                     self.metrics[name] = float(value)
                     if name == self.unit:
                         self.frames = value
+        elif event == "actors":
+            found = fields.get("actors")
+            self.actors = (
+                [a for a in found if isinstance(a, Mapping)] if isinstance(found, list) else []
+            )
+            return
         elif event == "evaluation":
             score = fields.get("score")
             self.score = float(score) if isinstance(score, (int, float)) else self.score
@@ -193,6 +208,26 @@ def play(status: Status) -> list[str]:
     if status.score is not None:
         parts.append(f"score {status.score:.4g}")
     return parts
+
+
+def actor_lines(status: Status) -> list[str]:
+    """Return what single actors do, those in trouble first; at most eight of them."""
+    wrong = ("lost_fragments", "dropped_samples", "restarts")
+    ordered = sorted(status.actors, key=lambda a: -sum(a.get(name, 0) for name in wrong))
+    lines = []
+    for actor in ordered[:SHOWN_ACTORS]:
+        parts = [
+            f"{actor.get('actor', '?')}: cpu {actor.get('cpu_use', 0.0):.0%}",
+            f"queue {actor.get('queue_depth', 0)}",
+            f"{actor.get('bytes', 0) / 1e6:,.1f} MB",
+        ]
+        parts += [f"{name.replace('_', ' ')} {actor[name]:,}" for name in wrong if actor.get(name)]
+        if not actor.get("running", True):
+            parts.append("not running")
+        lines.append("  ".join(parts))
+    if len(ordered) > SHOWN_ACTORS:
+        lines.append(f"and {len(ordered) - SHOWN_ACTORS} more")
+    return lines
 
 
 def duration(seconds: float) -> str:
@@ -341,6 +376,8 @@ def panel(status: Status, title: str, now: float) -> RenderableType:
                 cells.append(f"{full.replace('_', ' ')} {value:,.4g}")
         if cells:
             rows.add_row(head, Text("   ".join(cells)))
+    if status.actors:
+        rows.add_row("actors", Text("\n".join(actor_lines(status))))
     if status.not_finite:
         rows.add_row("not finite", Text(", ".join(sorted(status.not_finite)), style="red"))
     items: list[Any] = []

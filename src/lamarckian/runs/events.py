@@ -47,6 +47,13 @@ class Update(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     metrics: Metrics = {}
 
 
+class Actors(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="actors"):
+    """What each actor does; one record each (``ActorReport`` in :mod:`lamarckian.rl.gathering`)."""
+
+    frames: int
+    actors: list[dict[str, Any]] = []
+
+
 class EpisodeBatch(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag="episode_batch"
 ):
@@ -274,6 +281,7 @@ Event = (
     RunStarted
     | Config
     | Update
+    | Actors
     | EpisodeBatch
     | Evaluation
     | Checkpoint

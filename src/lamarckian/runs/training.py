@@ -48,6 +48,9 @@ __all__ = [
 RECENT_EPISODES = 100
 """Curves show means over so many of the latest episodes."""
 
+ACTORS_EVERY = 10.0
+"""Seconds of training between two records of what each actor does."""
+
 ENDLESS = 1000
 """A game of which no episode has ended after so many decisions is not evaluated."""
 
@@ -141,6 +144,7 @@ def make_gathering(settings: TrainingRun, assembly: Assembly) -> Gathering:
         synchronous=not settings.is_asynchronous,
         max_staleness=settings.max_staleness,
         allow_oversubscription=settings.allow_oversubscription,
+        fragments_in_flight=settings.fragments_in_flight,
     )
 
 
@@ -191,6 +195,7 @@ class _Loop:
         self.seconds = 0.0
         self.cpu_seconds = 0.0
         self.next_evaluation = settings.evaluation.every
+        self.next_actor_report = 0.0
         self.recent: dict[str, list[EpisodeRecord]] = {}
         self.num_episodes = 0
         self.num_dropped = 0
@@ -221,6 +226,7 @@ class _Loop:
                     else:
                         reason = mailbox.obey(interrupted)[0] or self.iterate()
                 finished = reason in ("frames", "score", "seconds")
+                self.report_actors()
                 # Before the evaluation: should the game fail there, what was learned is kept.
                 self.checkpoint()
                 if finished and self.last_evaluation_is_old() and self.can_evaluate():
@@ -277,6 +283,7 @@ class _Loop:
             "samples_per_cpu_second": fresh_samples / max(spent_cpu, 1e-9),
             "wall_seconds": self.seconds,
             "cpu_seconds": self.cpu_seconds,
+            "cpu_use": spent_cpu / max((ended - wall) * available_cores(), 1e-9),
             "updates": float(sum(learner.num_updates for learner in self.learners.values())),
             "rejected_data": self.num_dropped + metrics.get("rejected_data", 0.0),
             "current_length": float(self.gathering.longest_running()),
@@ -292,6 +299,8 @@ class _Loop:
                 "metrics": metrics,
             },
         )
+        if self.seconds >= self.next_actor_report:
+            self.report_actors()
         every = settings.evaluation.every
         if every and self.gathering.num_frames >= self.next_evaluation and self.can_evaluate():
             self.next_evaluation = (self.gathering.num_frames // every + 1) * every
@@ -302,6 +311,13 @@ class _Loop:
         if settings.checkpoint_every and self.iteration % settings.checkpoint_every == 0:
             self.checkpoint()
         return ""
+
+    def report_actors(self) -> None:
+        """Record what each actor does, where there are any."""
+        self.next_actor_report = self.seconds + ACTORS_EVERY
+        reports = [msgspec.to_builtins(report) for report in self.gathering.actors()]
+        if reports:
+            self.record("actors", {"frames": self.gathering.num_frames, "actors": reports})
 
     def episodes(self) -> dict[str, float]:
         """Record the lives that ended, and return means over the latest ones."""

@@ -51,6 +51,10 @@ class TrainingRun(Training, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     max_staleness: Annotated[
         int, Meta(ge=1, description="Drop data older than so many versions. Only asynchronous.")
     ] = 4
+    fragments_in_flight: Annotated[
+        int,
+        Meta(ge=1, le=64, description="Unread fragments an actor may have before it waits."),
+    ] = 2
     allow_oversubscription: Annotated[bool, Meta(description="Allow more actors than cores.")] = (
         False
     )
@@ -84,7 +88,7 @@ def check(settings: TrainingRun) -> None:
     """Refuse settings that contradict each other or have no effect. Raises ConfigError."""
     default = TrainingRun(game="")
     if settings.placement == "in-process":
-        for name in ("num_actors", "collection", "allow_oversubscription"):
+        for name in ("num_actors", "collection", "allow_oversubscription", "fragments_in_flight"):
             if getattr(settings, name) not in (getattr(default, name), "synchronous"):
                 raise ConfigError(
                     f"{name}: has no effect with placement in-process; add --placement processes"

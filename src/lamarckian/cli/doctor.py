@@ -22,6 +22,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "atari": ("Atari games", ("ale_py", "gymnasium")),
     "pettingzoo": ("PettingZoo games", ("pettingzoo",)),
     "mpe": ("the particle games of mpe2, tick by tick", ("mpe2", "pettingzoo")),
+    "smax": ("the StarCraft-like battles of JaxMARL", ("jax", "jaxmarl")),
     "onnx": ("export of policies", ("onnx", "onnxruntime")),
     "tensorboard": ("TensorBoard curves", ("tensorboard",)),
     "wandb": ("Weights & Biases", ("wandb",)),

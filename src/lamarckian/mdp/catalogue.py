@@ -60,6 +60,7 @@ PREFIXES: dict[str, tuple[str, str]] = {
     "ale": (f"{_ADAPTERS}.ale:ale_game", "ale:Pong"),
     "pettingzoo": (f"{_ADAPTERS}.pettingzoo:pettingzoo_game", "pettingzoo:classic/connect_four_v3"),
     "envpool": (f"{_ADAPTERS}.envpool:EnvPoolGame", "envpool:Pong-v5"),
+    "smax": (f"{_ADAPTERS}.smax:SMAX", "smax:3m"),
 }
 """prefix -> (constructor, example). The constructor takes ``(num_games, name, **options)``."""
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     )
     from lamarckian.mdp.tick import TickGame
     from lamarckian.rl.impala import IMPALA
+    from lamarckian.rl.mappo import MAPPO
     from lamarckian.rl.network_config import NetworkConfig
     from lamarckian.rl.ppo import PPO
     from lamarckian.runs.folder import Run
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "IMPALA",
+    "MAPPO",
     "MDP",
     "PPO",
     "BatchGame",

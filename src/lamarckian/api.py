@@ -27,6 +27,7 @@ _HOMES = {
     "NetworkConfig": "lamarckian.rl.network_config",
     "Observation": "lamarckian.mdp.core",
     "IMPALA": "lamarckian.rl.impala",
+    "MAPPO": "lamarckian.rl.mappo",
     "PPO": "lamarckian.rl.ppo",
     "Role": "lamarckian.mdp.core",
     "RowStep": "lamarckian.mdp.batch_game",
@@ -65,7 +66,7 @@ def train(
     import msgspec
 
     from lamarckian import config
-    from lamarckian.rl.presets import algorithm_named, preset
+    from lamarckian.rl.presets import algorithm_named, expand, preset
     from lamarckian.runs import training
     from lamarckian.runs.display import ConsoleRecorder
 
@@ -75,6 +76,7 @@ def train(
             f"game {reference!r}: other processes cannot import a class of the main script; put it in "
             "a module of its own, or use placement in-process"
         )
+    settings = expand(settings)
     chosen = settings.get("algorithm")
     known: dict[str, Any] = {}
     if not isinstance(chosen, msgspec.Struct):

@@ -114,6 +114,12 @@ METRICS: dict[str, Metric] = _catalogue(
         ("advantage_mean", "mean advantage before normalisation", "reward", ""),
         ("advantage_std", "standard deviation of advantages before normalisation", "reward", ""),
         ("value_mean", "mean value estimate", "reward", ""),
+        (
+            "value_deviation",
+            "standard deviation of value estimates across team-mates, within a match and tick",
+            "reward",
+            "",
+        ),
         ("q_mean", "mean action value of the actions taken", "reward", "grows without bound"),
         ("temporal_difference_error", "mean absolute one-step error", "reward", "grows"),
         ("gradient_norm", "norm of the gradient before clipping", "", "not finite"),

@@ -18,7 +18,7 @@ from lamarckian.rl.algorithm import AlgorithmSettings, Learner
 from lamarckian.rl.assembly import Training, assemble, make_learners
 from lamarckian.rl.impala import IMPALA
 from lamarckian.rl.ppo import PPO
-from lamarckian.rl.presets import PRESETS, preset
+from lamarckian.rl.presets import PRESETS, VARIANTS, preset
 from lamarckian.runs.evolution import build_settings
 from lamarckian.runs.training import TrainingRun, resume, train
 
@@ -149,7 +149,7 @@ def test_players_that_evolve_start_from_the_preset_of_their_game() -> None:
 def test_algorithms_are_listed_with_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["algorithms", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
-    assert sorted(row["name"] for row in rows) == NAMES
+    assert sorted(row["name"] for row in rows) == sorted([*NAMES, *VARIANTS])
     assert all(row["summary"] for row in rows)
     assert main(["config", "impala", "--json"]) == 0
     shown = {row["key"]: row["value"] for row in json.loads(capsys.readouterr().out)}

@@ -23,6 +23,7 @@ def make_trajectory(
     actions: Arrays | None = None,
     log_prob: Any = None,
     legal: Arrays | None = None,
+    state: Arrays | None = None,
 ) -> Trajectory:
     """One lane if flags are a list, else ``[T, N]``; ``bootstraps`` maps flat ``t * N + n`` to values."""
     ended = np.atleast_1d(np.asarray(terminated, bool))
@@ -44,7 +45,7 @@ def make_trajectory(
     return Trajectory(
         inputs=observations,
         legal=legal or {},
-        state={},
+        state=state or {},
         actions=actions or {"a": np.zeros(shape, np.int64)},
         log_prob=np.zeros(shape, np.float32)
         if log_prob is None
@@ -64,7 +65,10 @@ def make_trajectory(
             name: np.zeros((len(boots), *array.shape[2:]), array.dtype)
             for name, array in observations.items()
         },
-        bootstrap_state={},
+        bootstrap_state={
+            name: np.zeros((len(boots), *array.shape[2:]), array.dtype)
+            for name, array in (state or {}).items()
+        },
         bootstrap_values=np.array(list(boots.values()), np.float32)
         .reshape(-1, 1)
         .repeat(num_heads, axis=1),

@@ -23,7 +23,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     """Print the algorithms."""
     from lamarckian import config
-    from lamarckian.rl.presets import PRESETS
+    from lamarckian.rl.presets import PRESETS, VARIANTS
     from lamarckian.runs.training import TrainingRun
 
     document = []
@@ -31,6 +31,9 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
         summary = (inspect.getdoc(kind) or "").split("\n")[0]
         presets = [game for algorithm, game in PRESETS if algorithm == name]
         document.append({"name": name, "summary": summary, "presets": presets})
+    for name, (base, sets) in VARIANTS.items():
+        told = ", ".join(f"{key} {output.to_json(value)}" for key, value in sets.items())
+        document.append({"name": name, "summary": f"{base} with {told}", "presets": []})
     rows = [(row["name"], row["summary"], ", ".join(row["presets"])) for row in document]
     text = output.table(rows, ("algorithm", "", "measured settings for"))
     output.emit(namespace, document, text + "\n\nsettings: lamarckian config ALGORITHM")

@@ -8,7 +8,7 @@ import signal
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -104,7 +104,11 @@ class Table:
         if role in self.policies:
             return self.policies[role]
         wanted = self.roles[role]
-        return next((p for p in self.policies.values() if p.role.same_spaces(wanted)), None)
+        for policy in self.policies.values():
+            # The state is the critic's alone; a player needs none.
+            if policy.role.same_spaces(replace(wanted, state=policy.role.state)):
+                return policy
+        return None
 
 
 def choose_sides(

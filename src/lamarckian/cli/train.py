@@ -50,12 +50,12 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
 def settings_from(namespace: argparse.Namespace, extra: list[str]) -> Any:
     """Merge defaults, preset, config file and options, in this order. Raises ConfigError."""
     from lamarckian.errors import ConfigError
-    from lamarckian.rl.presets import algorithm_named, preset
+    from lamarckian.rl.presets import algorithm_named, expand, preset
     from lamarckian.runs.training import TrainingRun
 
     updates: dict[str, Any] = {}
-    file = read_file(namespace.config)
-    given = config.overrides(extra)
+    file = expand(read_file(namespace.config))
+    given = expand(config.overrides(extra))
     game = namespace.game or given.get("game") or file.get("game")
     if not game:
         raise ConfigError("train: which game? e.g. 'lamarckian train pong'; see 'lamarckian games'")

@@ -36,6 +36,7 @@ from lamarckian.mdp.vectorised import BatchCollector
 from lamarckian.mdp.wave_collector import WaveCollector
 from lamarckian.rl.algorithm import AlgorithmSettings, Learner
 from lamarckian.rl.impala import IMPALA
+from lamarckian.rl.mappo import MAPPO
 from lamarckian.rl.planning import Device, batch_bytes, check_memory, choose_device
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.rl.ppo import PPO
@@ -45,7 +46,7 @@ _log = logging.getLogger("lamarckian.rl")
 EVALUATION_GAMES = 32
 """Matches side by side in an evaluation; part of what makes equal seeds give equal lives."""
 
-Algorithm = PPO | IMPALA
+Algorithm = PPO | IMPALA | MAPPO
 """Settings of any algorithm (see :mod:`lamarckian.rl.algorithm`); ``name`` in a config says which."""
 
 
@@ -104,7 +105,11 @@ class Assembly:
         """Build fresh matches of the training's game."""
         training = self.training
         made = catalogue.make_game(training.game, num_games, training.game_options)
-        guarded = GuardedGame(made, training.game) if isinstance(made, BatchGame) else made
+        guarded: BatchGame | list[MDP] = made
+        if isinstance(made, BatchGame):
+            guarded = GuardedGame(made, training.game)
+        if isinstance(training.algorithm, MAPPO):
+            guarded = training.algorithm.critic_view(training.seed).wrap(guarded)
         return behaviours.watch(guarded, training.reward_terms)
 
     def use_threads(self, num_threads: int) -> int:
@@ -154,7 +159,11 @@ def assemble(training: Training) -> Assembly:
     """
     made = catalogue.make_game(training.game, 1, training.game_options)
     game = made if isinstance(made, BatchGame) else made[0]
-    roles, bots = behaviours.with_terms(game.roles, training.reward_terms), game.bots
+    seen = dict(game.roles)
+    if isinstance(training.algorithm, MAPPO):
+        view = training.algorithm.critic_view(training.seed)
+        seen = view.roles(seen, as_arrays=isinstance(made, BatchGame))
+    roles, bots = behaviours.with_terms(seen, training.reward_terms), game.bots
     game.close()
     learners = group_roles(
         roles, choose_learners(training, roles, bots), share=training.share_policies

@@ -141,13 +141,22 @@ class TorchPolicy(nn.Module):
         recurrent: Arrays,
         noise: NDArray[np.float32] | None,
     ) -> Decisions:
-        """Decide for N players; ``noise`` ``[N, Z]`` from ``draw_noise``, None for the mode."""
+        """Decide for N players; ``noise`` ``[N, Z]`` from ``draw_noise``, None for the mode.
+
+        A game that does not show what only the critic reads is played all the same; values are nan then.
+        """
         with torch.inference_mode():
-            outputs, values, memory = self.network(
+            valued = all(name in state for name in self._role.state)
+            memory = self._memories(recurrent)
+            outputs, values, new = self.network(
                 self._tensors(inputs, self._role.inputs, "input"),
-                self._tensors(state, self._role.state, "state"),
-                self._memories(recurrent),
+                self._tensors(state, self._role.state, "state") if valued else {},
+                memory,
+                with_values=valued,
             )
+            memory |= new
+            if values is None:
+                values = torch.full((len(outputs), self._role.num_rewards), torch.nan)
             actions, log_prob = self.distribution.sample(
                 outputs,
                 self._masks(legal),

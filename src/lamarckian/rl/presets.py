@@ -75,7 +75,20 @@ _ALE_PONG: dict[str, Any] = {
     ],
 }
 
+# The settings published for the particle games; 1 M ticks of a match are 3 M decisions of its players.
+_SIMPLE_SPREAD: dict[str, Any] = {
+    "frames": 3_000_000,
+    "algorithm.learning_rate": 7e-4,
+    "algorithm.num_games": 128,
+    "algorithm.fragment_length": 25,
+    "algorithm.num_epochs": 10,
+    "algorithm.minibatch_size": 0,
+    "algorithm.entropy_weight": 0.01,
+    "algorithm.chunk_length": 5,
+}
+
 PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
+    ("mappo", "mpe:simple_spread"): _SIMPLE_SPREAD,
     ("ppo", "pong"): _PONG,
     ("ppo", "cartpole"): _CARTPOLE,
     ("ppo", "gym:CartPole-v1"): _CARTPOLE,
@@ -85,6 +98,36 @@ PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("ppo", "gym:Pendulum-v1"): _PENDULUM,
     ("ppo", "gymvec:Pendulum-v1"): _PENDULUM,
 }
+
+
+VARIANTS: dict[str, tuple[str, Mapping[str, Any]]] = {
+    "ippo": ("mappo", {"critic": "own"}),
+    "nv-mappo": ("mappo", {"value_noise": 1.0}),
+    "na-mappo": ("mappo", {"advantage_noise": 0.05}),
+    "nv-ippo": ("mappo", {"critic": "own", "value_noise": 1.0}),
+    "mapg": ("mappo", {"clip_range": None, "num_epochs": 1}),
+    "nv-mapg": ("mappo", {"clip_range": None, "num_epochs": 1, "value_noise": 1.0}),
+}
+"""Published names of an algorithm with certain settings: name -> (algorithm, settings)."""
+
+
+def expand(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return ``settings`` with the name of a variant replaced by its algorithm and what it sets.
+
+    The algorithm may be named as ``algorithm: ippo``, as ``algorithm.name`` or as a group with a ``name``;
+    other settings given for it win over the variant's.
+    """
+    given = dict(settings)
+    chosen = given.get("algorithm", given.get("algorithm.name"))
+    name = chosen.get("name") if isinstance(chosen, Mapping) else chosen
+    if not isinstance(name, str) or name not in VARIANTS:
+        return given
+    base, sets = VARIANTS[name]
+    if isinstance(chosen, Mapping):
+        return {**given, "algorithm": {**sets, **chosen, "name": base}}
+    given.pop("algorithm.name", None)
+    given.pop("algorithm", None)
+    return {"algorithm": base, **{f"algorithm.{key}": sets[key] for key in sets}, **given}
 
 
 def preset(algorithm: str, game: str) -> dict[str, Any]:

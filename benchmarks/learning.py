@@ -1,6 +1,7 @@
 """How well and how fast PPO learns, over seeds, and beside Stable-Baselines3 at equal frames.
 
     python benchmarks/learning.py --peer-python peers/bin/python
+    python benchmarks/learning.py --algorithm dqn --games cartpole
 
 Every game is learned from scratch with its preset, over ``--seeds`` seeds; the last policy of each run is
 measured, greedily, on 100 episodes of its own. The interval is the 95 % one of Student's t over seeds.
@@ -71,7 +72,9 @@ class Curve:
         """Nothing is held back."""
 
 
-def learn(game: str, seed: int, **settings: Any) -> tuple[list[dict[str, float]], float]:
+def learn(
+    game: str, seed: int, algorithm: str = "ppo", **settings: Any
+) -> tuple[list[dict[str, float]], float]:
     """Train once; return the evaluations and the processor seconds of it all."""
     curve, spent = Curve(), time.process_time()
     record = config.build(
@@ -82,7 +85,7 @@ def learn(game: str, seed: int, **settings: Any) -> tuple[list[dict[str, float]]
             "checkpoint_every": 0,
             "torch_threads": 1,
             "evaluation.episodes": EPISODES,
-            **preset("ppo", game),
+            **preset(algorithm, game),
             **settings,
         },
     )
@@ -105,17 +108,18 @@ def interval(values: list[float]) -> dict[str, Any]:
     }
 
 
-def targets(game: str, seeds: int, frames: int) -> dict[str, Any]:
+def targets(game: str, seeds: int, frames: int, algorithm: str = "ppo") -> dict[str, Any]:
     """Learn one game over seeds and compare the last policies with its target."""
     key, target = TARGETS[game]
     values, seconds = [], []
     for seed in range(seeds):
-        points, spent = learn(game, seed, frames=frames)
+        points, spent = learn(game, seed, algorithm, frames=frames)
         values.append(points[-1][key])
         seconds.append(spent)
         print(f"  {game} seed {seed}: {key} {values[-1]:.2f} in {spent:.0f} CPU s", flush=True)
     found = interval(values)
     return {
+        "algorithm": algorithm,
         "game": game,
         "measured": key,
         "target": target,
@@ -160,6 +164,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument(
+        "--algorithm", default="ppo", help="whose presets are tried; others: no peer"
+    )
     parser.add_argument("--games", nargs="*", choices=[*TARGETS], default=[*TARGETS])
     parser.add_argument("--compare", nargs="*", choices=[*EFFICIENCY], default=[*EFFICIENCY])
     parser.add_argument("--seeds", type=int, default=5)
@@ -176,17 +183,18 @@ def main() -> None:
 
     for game in arguments.games:
         facts = machine_facts("gymnasium")
-        frames = int(preset("ppo", game)["frames"] * arguments.share)
-        result = targets(game, arguments.seeds, frames)
+        algorithm = arguments.algorithm
+        frames = int(preset(algorithm, game)["frames"] * arguments.share)
+        result = targets(game, arguments.seeds, frames, algorithm)
         print(
             f"{game}: {result['mean']:g} ({result['low']:g} to {result['high']:g}) after "
             f"{result['frames']:,} frames; target {result['target']:g}: "
             f"{'met' if result['met'] else 'MISSED'}",
             flush=True,
         )
-        keep(f"learning_{game}", facts, result)
-    if arguments.peer_python is None:
-        print("no --peer-python: Stable-Baselines3 is left out")
+        keep(f"learning_{game if algorithm == 'ppo' else f'{algorithm}_{game}'}", facts, result)
+    if arguments.peer_python is None or arguments.algorithm != "ppo":
+        print("Stable-Baselines3 is left out: it is compared with ppo, and needs --peer-python")
         return
     for name in arguments.compare:
         facts = machine_facts("gymnasium")

@@ -33,7 +33,8 @@ def learning_row(report: dict[str, Any]) -> str:
     seeds = len(report["seeds"])
     found = f"{report['mean']:.4g} ({report['low']:.4g} to {report['high']:.4g})"
     return (
-        f"| {report['game']} | {report['measured']} | {report['frames']:,} | {seeds} | {found} | "
+        f"| {report['game']}, {report.get('algorithm', 'ppo')} | {report['measured']} | "
+        f"{report['frames']:,} | {seeds} | {found} | "
         f"≥ {report['target']:g} | {'yes' if report['met'] else '**no**'} |"
     )
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         Role,
     )
     from lamarckian.mdp.tick import TickGame
+    from lamarckian.rl.dqn import DQN
     from lamarckian.rl.impala import IMPALA
     from lamarckian.rl.mappo import MAPPO
     from lamarckian.rl.network_config import NetworkConfig
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from lamarckian.runs.training import TrainingRun
 
 __all__ = [
+    "DQN",
     "IMPALA",
     "MAPPO",
     "MDP",

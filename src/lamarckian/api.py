@@ -26,6 +26,7 @@ _HOMES = {
     "MultiDiscrete": "lamarckian.mdp.core",
     "NetworkConfig": "lamarckian.rl.network_config",
     "Observation": "lamarckian.mdp.core",
+    "DQN": "lamarckian.rl.dqn",
     "IMPALA": "lamarckian.rl.impala",
     "MAPPO": "lamarckian.rl.mappo",
     "PPO": "lamarckian.rl.ppo",

@@ -87,6 +87,8 @@ SMALL: dict[str, Any] = {
     "algorithm.fragment_length": 16,
     "algorithm.minibatch_size": 0,
     "algorithm.num_epochs": 1,
+    "algorithm.learning_starts": 32,
+    "algorithm.batch_size": 16,
     "algorithm.network.hidden": [8],
     "algorithm.network.critic_hidden": [8],
     "evaluation.episodes": 0,

@@ -12,9 +12,9 @@ from lamarckian.rl.presets import preset
 from lamarckian.runs.training import TrainingResult, TrainingRun, train
 
 
-def learn(game: str, folder: Path, **settings: Any) -> TrainingResult:
+def learn(game: str, folder: Path, algorithm: str = "ppo", **settings: Any) -> TrainingResult:
     """Train with the game's preset and evaluate greedily on 100 episodes at the end."""
-    known = preset("ppo", game)
+    known = preset(algorithm, game)
     assert known, f"no preset for {game}"
     record = config.build(
         TrainingRun, {"game": game, "evaluation.episodes": 100, **known, **settings}
@@ -38,6 +38,13 @@ def test_cartpole_is_learned_well_beyond_chance_within_seconds(tmp_path: Path) -
 @pytest.mark.parametrize("game", ["cartpole", "gym:CartPole-v1"])
 def test_cartpole_preset_reaches_500(game: str, tmp_path: Path) -> None:
     assert mean_return(learn(game, tmp_path)) >= 495.0
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("game", ["cartpole", "gym:CartPole-v1"])
+def test_cartpole_preset_of_dqn_reaches_500(game: str, tmp_path: Path) -> None:
+    assert mean_return(learn(game, tmp_path, "dqn")) >= 495.0
 
 
 @pytest.mark.slow

@@ -52,6 +52,7 @@ class _Cut:
 
     row: int
     inputs: Arrays
+    legal: Arrays
     state: Arrays
     recurrent: Arrays
     value: Array | None = None
@@ -161,7 +162,12 @@ class FragmentStore:
         if full.any():
             for n in np.flatnonzero(full).tolist():
                 self._cut_open_end(
-                    int(rows[n]), int(columns[n]), n, inputs, state, recurrent, decisions.values
+                    int(rows[n]),
+                    int(columns[n]),
+                    n,
+                    Observation(inputs, legal, state),
+                    recurrent,
+                    decisions.values,
                 )
             columns[full] = -1
         homeless = columns < 0
@@ -247,6 +253,10 @@ class FragmentStore:
                 _Cut(
                     row,
                     {k: np.array(final.inputs[k], v.dtype) for k, v in self.role.inputs.items()},
+                    {
+                        k: np.array(final.legal.get(k, np.ones(v.shape[2:])), bool)
+                        for k, v in self.legal.items()
+                    },
                     {k: np.array(final.state[k], v.dtype) for k, v in self.role.state.items()},
                     {k: np.array(v) for k, v in recurrent.items()},
                 )
@@ -325,6 +335,7 @@ class FragmentStore:
             **scalars,
             bootstrap_index=np.array([cut.row * num + n for cut, n in cuts], np.int64),
             bootstrap_inputs=bootstrap_inputs,
+            bootstrap_legal=stack("legal", self.legal),
             bootstrap_state=bootstrap_state,
             bootstrap_recurrent=bootstrap_recurrent,
             bootstrap_values=values,
@@ -336,8 +347,7 @@ class FragmentStore:
         row: int,
         column: int,
         n: int,
-        inputs: Arrays,
-        state: Arrays,
+        seen: Observation,
         recurrent: Arrays,
         values: Array,
     ) -> None:
@@ -345,8 +355,9 @@ class FragmentStore:
         self._cuts.setdefault(column, []).append(
             _Cut(
                 row,
-                {k: v[n].copy() for k, v in inputs.items()},
-                {k: v[n].copy() for k, v in state.items()},
+                {k: v[n].copy() for k, v in seen.inputs.items()},
+                {k: v[n].copy() for k, v in seen.legal.items()},
+                {k: v[n].copy() for k, v in seen.state.items()},
                 {k: v[n].copy() for k, v in recurrent.items()},
                 values[n].copy(),
             )

@@ -42,7 +42,7 @@ def guard(trajectory: Trajectory, *, game: str, on_bad_data: OnBadData = "fail")
     if not any(where.any() for _, where in places):
         return 0
     # Rewards and values of a skipped decision flow into its neighbours; seats nobody sits in do not count.
-    lived = _lived(trajectory)
+    lived = lived_rows(trajectory)
     _clear(trajectory, ~lived)
     places = [(name, where & lived) for name, where in places]
     if not any(where.any() for _, where in places):
@@ -70,8 +70,8 @@ def _bad(array: Array, batch_axes: int) -> Array:
     return wrong
 
 
-def _lived(trajectory: Trajectory) -> Array:
-    """Rows that belong to a life: learned from, skipped by the player, or the last before an end."""
+def lived_rows(trajectory: Trajectory) -> Array:
+    """Return the rows of a life, bool ``[T, N]``: learned from, skipped, or the last before an end."""
     events = trajectory.valid | trajectory.terminated | trajectory.truncated
     events.reshape(-1)[trajectory.bootstrap_index] = True
     lived = events.copy()

@@ -25,6 +25,7 @@ _GROUPS = (
     "actions",
     "recurrent",
     "bootstrap_inputs",
+    "bootstrap_legal",
     "bootstrap_state",
     "bootstrap_recurrent",
 )
@@ -63,7 +64,9 @@ class Trajectory:
                          ``chunk_length`` decisions (empty for policies without memory).
     ``bootstrap_index``  int64 ``[F]``: flat ``t * N + n`` of the decision after which the observation
                          below was seen: truncated lives, and the open end of each lane.
-    ``bootstrap_inputs``, ``bootstrap_state``, ``bootstrap_recurrent``  name -> ``[F, ...]``.
+    ``bootstrap_inputs``, ``bootstrap_legal``, ``bootstrap_state``, ``bootstrap_recurrent``
+                         name -> ``[F, ...]``. A game that gives no mask with its last observation
+                         leaves everything legal there.
     ``bootstrap_values`` float32 ``[F, K]``.
     """
 
@@ -85,6 +88,7 @@ class Trajectory:
     bootstrap_state: Arrays
     bootstrap_values: NDArray[np.float32]
     recurrent: Arrays = field(default_factory=dict)
+    bootstrap_legal: Arrays = field(default_factory=dict)
     bootstrap_recurrent: Arrays = field(default_factory=dict)
     chunk_length: int = 0
 

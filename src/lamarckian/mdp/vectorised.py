@@ -325,7 +325,12 @@ class BatchCollector:
                                 k: np.array(final.inputs[k], v.dtype)
                                 for k, v in group.inputs.items()
                             },
-                            {},
+                            {
+                                k: final.legal[k]
+                                if k in final.legal
+                                else np.ones((len(where), v.shape[2]), bool)
+                                for k, v in group.legal.items()
+                            },
                             {k: np.array(final.state[k], v.dtype) for k, v in group.state.items()},
                         ),
                         {k: v[where] for k, v in group.memory.items()},
@@ -406,6 +411,7 @@ class BatchCollector:
             }
 
         inputs = joined(open_ends("inputs", group.inputs), [f[2].inputs for f in finals])
+        legal = joined(open_ends("legal", group.legal), [f[2].legal for f in finals])
         state = joined(open_ends("state", group.state), [f[2].state for f in finals])
         memory = joined({k: v[going_on] for k, v in group.memory.items()}, [f[3] for f in finals])
         index = np.concatenate(
@@ -436,6 +442,7 @@ class BatchCollector:
             chunk_length=group.chunk_length,
             bootstrap_index=index,
             bootstrap_inputs=inputs,
+            bootstrap_legal=legal,
             bootstrap_state=state,
             bootstrap_recurrent=memory,
             bootstrap_values=values,

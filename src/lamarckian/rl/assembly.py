@@ -35,6 +35,7 @@ from lamarckian.mdp.policy import Policy
 from lamarckian.mdp.vectorised import BatchCollector
 from lamarckian.mdp.wave_collector import WaveCollector
 from lamarckian.rl.algorithm import AlgorithmSettings, Learner
+from lamarckian.rl.dqn import DQN
 from lamarckian.rl.impala import IMPALA
 from lamarckian.rl.mappo import MAPPO
 from lamarckian.rl.planning import Device, batch_bytes, check_memory, choose_device
@@ -46,7 +47,7 @@ _log = logging.getLogger("lamarckian.rl")
 EVALUATION_GAMES = 32
 """Matches side by side in an evaluation; part of what makes equal seeds give equal lives."""
 
-Algorithm = PPO | IMPALA | MAPPO
+Algorithm = PPO | IMPALA | MAPPO | DQN
 """Settings of any algorithm (see :mod:`lamarckian.rl.algorithm`); ``name`` in a config says which."""
 
 

@@ -27,7 +27,7 @@ from lamarckian.rl.network_config import NetworkConfig
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.rl.weights import LoadMode
 
-SCHEMA = 1
+SCHEMA = 2
 POLICY_FILE = "policy.json"
 WEIGHTS_FILE = "weights.safetensors"
 
@@ -42,6 +42,7 @@ def policy_record(policy: TorchPolicy) -> dict[str, Any]:
         "bounds": policy.bounds,
         "normalise_observations": policy.normalise_observations,
         "normalise_values": policy.normalise_values,
+        "kind": policy.kind,
     }
 
 
@@ -66,6 +67,7 @@ def build_policy(record: Mapping[str, Any], source: str = "policy record") -> To
             record["bounds"],
             bool(record["normalise_observations"]),
             record["normalise_values"],
+            record["kind"] if schema > 1 else "actor-critic",
         )
     except (KeyError, msgspec.ValidationError) as error:
         raise CheckpointError(f"{source}: malformed policy record: {error}") from error

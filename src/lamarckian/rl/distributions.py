@@ -97,6 +97,20 @@ def choose(terms: ChoiceTerms, uniform: Tensor | None) -> Tensor:
     return torch.minimum(drawn, last).squeeze(-1)
 
 
+def explore(terms: ChoiceTerms, epsilon: Tensor) -> ChoiceTerms:
+    """Return the epsilon-greedy choice around the largest log-probability, as terms ``[B, A]``.
+
+    With ``epsilon`` (scalar in [0, 1]) one of the legal actions is drawn uniformly, else the best one.
+    """
+    best = torch.zeros_like(terms.log_probs)
+    best.scatter_(1, terms.log_probs.argmax(dim=-1, keepdim=True), 1.0)
+    allowed = torch.ones_like(best) if terms.allowed is None else terms.allowed.float()
+    shares = epsilon * allowed / allowed.sum(dim=-1, keepdim=True) + (1.0 - epsilon) * best
+    lowest = torch.finfo(shares.dtype).min
+    log_probs = torch.where(shares > 0, shares.log(), lowest)
+    return ChoiceTerms(log_probs, terms.allowed, terms.any_legal)
+
+
 def choice_entropy(terms: ChoiceTerms) -> Tensor:
     """Return the entropy ``[B]``, nats; a row without a legal action contributes nothing."""
     probabilities = terms.log_probs.exp()
@@ -238,19 +252,27 @@ class ActionDistribution:
         return masked_log_softmax(logits, mask)
 
     def sample(
-        self, outputs: Tensor, legal: Mapping[str, Tensor], noise: Tensor | None
+        self,
+        outputs: Tensor,
+        legal: Mapping[str, Tensor],
+        noise: Tensor | None,
+        epsilon: Tensor | None = None,
     ) -> tuple[dict[str, Tensor], Tensor]:
         """Return raw actions (part -> ``[B, ...]``) and their joint log-probability ``[B]``.
 
         ``noise`` float32 ``[B, Z]`` as drawn by :func:`lamarckian.mdp.policy.draw_noise`; None asks
-        for the most likely action.
+        for the most likely action. With ``epsilon`` the outputs are action values: choices are
+        epsilon-greedy, and None asks for the best action.
         """
         columns: dict[str, list[Tensor]] = {}
         total: Tensor | None = None
         for choice in self.choices:
             terms = self.terms(choice, outputs, legal)
             uniform = None if noise is None else noise[:, choice.noise]
-            drawn = choose(terms, uniform)
+            best = choose(terms, None) if uniform is None else None
+            if epsilon is not None:
+                terms = explore(terms, epsilon)
+            drawn = choose(terms, uniform) if best is None else best
             log_prob = terms.log_probs.gather(1, drawn.unsqueeze(1)).squeeze(1)
             total = log_prob if total is None else total + log_prob
             columns.setdefault(choice.name, []).append(drawn)

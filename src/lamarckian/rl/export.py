@@ -51,10 +51,12 @@ def export_onnx(
     """Write ``policy`` to ``path`` and compare the file with it; return the largest difference.
 
     ``with_values`` False leaves the critic out (a game client has no central state to give it).
+    Only a policy of kind actor-critic has one.
     ``recorded`` are observation inputs ``[N, ...]`` from play, compared in addition to random ones.
     Raises MissingDependency without onnx and onnxruntime, CheckpointError if the file and the
     policy differ by 1e-5 or more; then no file is left.
     """
+    with_values = with_values and policy.kind == "actor-critic"
     target = Path(path)
     temporary = target.with_name(target.name + ".partial")
     _Exporter(policy, with_values).write(temporary)
@@ -89,6 +91,8 @@ class _Exporter:
         if self.network.memory is not None:
             bottom = self._memory(self.network.memory, bottom, memories)
         outputs = self._linear(self.network.policy_head, bottom)
+        if self.network.kind == "dueling-q":
+            outputs = self._duelling(outputs, bottom)
         noise = graph.constant(
             np.full((1, self.policy.distribution.num_noise), np.nan), name="noise"
         )
@@ -290,6 +294,34 @@ class _Exporter:
 
     # Heads
 
+    def _duelling(self, advantages: str, bottom: str) -> str:
+        graph, network = self.graph, self.network
+        assert network.value_head is not None
+        value = self._linear(network.value_head, self._mlp(network.critic, bottom))
+        columns = []
+        for choice in self.policy.distribution.choices:
+            part = graph.columns(advantages, choice.start, choice.size)
+            mean = graph.op("ReduceMean", part, axes=[1], keepdims=1)
+            columns.append(graph.op("Add", value, graph.op("Sub", part, mean)))
+        return columns[0] if len(columns) == 1 else graph.op("Concat", *columns, axis=1)
+
+    def _explore(self, size: int, best: str, allowed: str) -> str:
+        """Return the log-probabilities of an epsilon-greedy choice (see ``explore``)."""
+        graph, lowest = self.graph, self.graph.constant(LOWEST)
+        assert self.network.epsilon is not None
+        epsilon = float(self.network.epsilon)
+        numbers = graph.constant(np.arange(size)[None], "int64")
+        one_hot = graph.cast(graph.op("Equal", numbers, best), "float32")
+        random = graph.constant(np.full((1, size), epsilon / size))
+        if allowed:
+            legal = graph.cast(allowed, "float32")
+            number = graph.op("ReduceSum", legal, graph.integers(1), keepdims=1)
+            random = graph.op("Div", graph.op("Mul", graph.constant(epsilon), legal), number)
+        greedy = graph.op("Mul", graph.constant(1.0 - epsilon), one_hot)
+        shares = graph.op("Add", random, greedy)
+        some = graph.op("Greater", shares, graph.constant(0.0))
+        return graph.op("Where", some, graph.op("Log", shares), lowest)
+
     def _actions(self, outputs: str, legal: dict[str, str], noise: str) -> None:
         graph, distribution = self.graph, self.policy.distribution
         terms: list[str] = []
@@ -332,6 +364,9 @@ class _Exporter:
         log_probs = graph.op("LogSoftmax", logits, axis=-1)
         if choice.masked:
             log_probs = graph.op("Where", allowed, log_probs, lowest)
+        mode = graph.op("ArgMax", log_probs, axis=1, keepdims=1)
+        if self.network.epsilon is not None:
+            log_probs = self._explore(choice.size, mode, allowed)
         shares = graph.op("Exp", log_probs)
         if choice.masked:
             shares = graph.op("Where", allowed, shares, zero)
@@ -341,7 +376,6 @@ class _Exporter:
         level = graph.op("Mul", uniform, total)
         passed = self._count(graph.op("LessOrEqual", edges, level))
         drawn = graph.op("Min", passed, self._count(graph.op("Less", edges, total)))
-        mode = graph.op("ArgMax", log_probs, axis=1, keepdims=1)
         action = graph.op("Where", graph.op("IsNaN", uniform), mode, drawn)
         log_prob = graph.op("GatherElements", log_probs, action, axis=1)
         flat = graph.integers(1)
@@ -435,6 +469,7 @@ class _Exporter:
             features = self._mlp(network.critic_trunk, features)
             if network.critic_memory is not None:
                 features = self._memory(network.critic_memory, features, memories)
+        assert network.value_head is not None
         values = self._linear(network.value_head, self._mlp(network.critic, features))
         normaliser = self.policy.value_normaliser
         if normaliser is not None:

@@ -13,6 +13,9 @@ from lamarckian.mdp.core import Continuous, Input, Role
 Activation = Literal["leaky_relu", "relu", "tanh", "elu", "silu"]
 MemoryKind = Literal["none", "lstm", "gru"]
 Precision = Literal["auto", "float32", "bfloat16"]
+PolicyKind = Literal["actor-critic", "actor", "q", "dueling-q"]
+"""What a network puts out: a distribution and state values, a distribution alone, or a value for each
+action of each choice (as state value and advantages: duelling)."""
 Size = Annotated[int, Meta(ge=1)]
 
 

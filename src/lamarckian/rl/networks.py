@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lamarckian.mdp.core import Role
 from lamarckian.rl.distributions import ActionDistribution, limit_log_std, unlimited_log_std
 from lamarckian.rl.encoders import Torso, initialise, mlp
-from lamarckian.rl.network_config import DEFAULT_MEMORY_SIZE, NetworkConfig
+from lamarckian.rl.network_config import DEFAULT_MEMORY_SIZE, NetworkConfig, PolicyKind
 
 Tensors = dict[str, Tensor]
 
@@ -79,7 +79,16 @@ class ActorCritic(nn.Module):
     role declares one, is encoded by a torso of its own and joined there. Separate: the critic has
     its own torso, trunk and memory, and reads the central state instead of the inputs where there
     is one.
+
+    Other kinds (see :data:`~.network_config.PolicyKind`): ``actor`` is the policy head alone. ``q``
+    reads the head's columns as action values, ``dueling-q`` as advantages around a state value that
+    stands on the trunk (Wang et al. 2016, equation 9; per choice: Tavakoli et al. 2018). Neither sees
+    the central state, since the player who acts does not. ``epsilon``, the chance of a random action,
+    is kept here for action values, so that it travels with the weights.
     """
+
+    epsilon: Tensor | None
+    value_head: nn.Linear | None
 
     def __init__(
         self,
@@ -87,9 +96,11 @@ class ActorCritic(nn.Module):
         config: NetworkConfig,
         distribution: ActionDistribution,
         normalise: bool,
+        kind: PolicyKind = "actor-critic",
     ) -> None:
         super().__init__()
         self.config = config
+        self.kind: PolicyKind = kind
         self.distribution = distribution
         self.torso = Torso(role.inputs, config, normalise)
         self.trunk = mlp(self.torso.size, config.hidden, config)
@@ -113,11 +124,17 @@ class ActorCritic(nn.Module):
                 self.policy_head.bias[distribution.num_locations :] = first
         elif spreads:
             self.log_std = nn.Parameter(torch.full((spreads,), first))
-        self.state_torso = Torso(role.state, config, normalise) if role.state else None
+        has_critic = kind == "actor-critic"
+        sees_state = has_critic and bool(role.state)
+        self.state_torso = Torso(role.state, config, normalise) if sees_state else None
         self.critic_torso: Torso | None = None
         self.critic_trunk: nn.Sequential | None = None
         self.critic_memory: Memory | None = None
-        if not config.shared:
+        self.register_buffer("epsilon", torch.ones(()) if kind in ("q", "dueling-q") else None)
+        if kind in ("actor", "q"):
+            self.critic, self.value_head = nn.Sequential(), None
+            return
+        if has_critic and not config.shared:
             if self.state_torso is None:
                 self.critic_torso = Torso(role.inputs, config, False)
             bottom = self.state_torso.size if self.state_torso else self.torso.size
@@ -130,7 +147,8 @@ class ActorCritic(nn.Module):
             critic_size = top + (self.state_torso.size if self.state_torso else 0)
         self.critic = mlp(critic_size, config.critic_hidden, config)
         self.value_head = nn.Linear(
-            config.critic_hidden[-1] if config.critic_hidden else critic_size, role.num_rewards
+            config.critic_hidden[-1] if config.critic_hidden else critic_size,
+            role.num_rewards if has_critic else 1,
         )
         initialise(self.value_head, 1.0)
 
@@ -158,7 +176,7 @@ class ActorCritic(nn.Module):
         ``starts`` every row is one step of its own.
         """
         memory: Tensors = {}
-        need_bottom = with_policy or self.config.shared
+        need_bottom = with_policy or (with_values and self.config.shared)
         outputs: Tensor | None = None
         values: Tensor | None = None
         bottom: Tensor | None = None
@@ -169,7 +187,12 @@ class ActorCritic(nn.Module):
                 memory.update(new)
         if with_policy:
             outputs = self._outputs(self.policy_head(bottom))
-        if with_values:
+            if self.kind == "dueling-q":
+                assert bottom is not None
+                assert self.value_head is not None
+                outputs = self._duelling(outputs, self.value_head(self.critic(bottom)))
+        if with_values and self.kind == "actor-critic":
+            assert self.value_head is not None
             if self.config.shared:
                 assert bottom is not None
                 features = bottom
@@ -189,6 +212,14 @@ class ActorCritic(nn.Module):
                     memory.update(new)
             values = self.value_head(self.critic(features))
         return outputs, values, memory
+
+    def _duelling(self, advantages: Tensor, value: Tensor) -> Tensor:
+        columns = [
+            value + part - part.mean(dim=1, keepdim=True)
+            for item in self.distribution.choices
+            for part in [advantages[:, item.start : item.start + item.size]]
+        ]
+        return columns[0] if len(columns) == 1 else torch.cat(columns, dim=1)
 
     def _outputs(self, head: Tensor) -> Tensor:
         low, high = self.config.log_std_range

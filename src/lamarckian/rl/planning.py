@@ -57,18 +57,26 @@ def batch_bytes(roles: Mapping[str, Role], num_games: int, fragment_length: int)
     return total
 
 
-def check_memory(needed: int, *, available: int | None = None) -> None:
-    """Warn if a batch takes most of the machine's memory; raise ConfigError if it cannot fit."""
+def check_memory(
+    needed: int,
+    *,
+    available: int | None = None,
+    what: str = "algorithm: a batch",
+    remedy: str = "lower num_games or fragment_length",
+    copies: int = 2,
+) -> None:
+    """Warn if ``what`` takes most of the machine's memory; raise ConfigError if it cannot fit.
+
+    It is held ``copies`` times: the tensors of a batch are of another order than the ``needed`` bytes
+    collected.
+    """
     have = available if available is not None else _physical_memory()
     if have is None:
         return
-    # The learner holds the batch a second time, as tensors of another order.
-    share = 2 * needed / have
-    size = f"a batch needs about {2 * needed / 1e9:.1f} GB of {have / 1e9:.1f} GB"
+    share = copies * needed / have
+    size = f"{what} needs about {copies * needed / 1e9:.1f} GB of {have / 1e9:.1f} GB"
     if share > 1.0:
-        raise ConfigError(
-            f"algorithm: {size}; lower num_games or fragment_length, or use smaller observations"
-        )
+        raise ConfigError(f"{size}; {remedy}, or use smaller observations")
     if share > 0.8:
         _log.warning("%s: the machine may start to swap", size)
 

@@ -24,7 +24,7 @@ from lamarckian.mdp.core import Array, Arrays, Bounds, Continuous, Input, Role
 from lamarckian.mdp.policy import Decisions
 from lamarckian.rl.distributions import ActionDistribution
 from lamarckian.rl.encoders import Torso, is_normalised
-from lamarckian.rl.network_config import NetworkConfig, check_network
+from lamarckian.rl.network_config import NetworkConfig, PolicyKind, check_network
 from lamarckian.rl.networks import ActorCritic, Tensors
 from lamarckian.rl.normalisers import (
     NormalisedValues,
@@ -66,6 +66,9 @@ class TorchPolicy(nn.Module):
     ``normalise_observations``  running mean and deviation of vectors and entities.
     ``normalise_values``        ``none``, ``running`` (targets scaled) or ``popart`` (outputs
                                 preserved).
+    ``kind``                    what the network puts out, see :data:`PolicyKind`. Action values are
+                                followed epsilon-greedily; ``values`` are then those of the best
+                                actions, the same for every reward head. An ``actor`` has none: zeros.
 
     Raises UnsupportedSpace for what cannot be learned on, ConfigError for settings without effect.
     """
@@ -78,6 +81,7 @@ class TorchPolicy(nn.Module):
         bounds: Bounds = "clip",
         normalise_observations: bool = False,
         normalise_values: ValueNormalisation = "none",
+        kind: PolicyKind = "actor-critic",
     ) -> None:
         super().__init__()
         self._role = role
@@ -86,6 +90,7 @@ class TorchPolicy(nn.Module):
         self.bounds: Bounds = bounds
         self.normalise_observations = normalise_observations
         self.normalise_values: ValueNormalisation = normalise_values
+        self.kind: PolicyKind = kind
         self._version = 0
         _check_role(role, bounds, normalise_observations)
         check_network(self.network_config, role)
@@ -93,7 +98,7 @@ class TorchPolicy(nn.Module):
         with torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(derive(seed, "policy", "weights"))
             self.network = ActorCritic(
-                role, self.network_config, self.distribution, normalise_observations
+                role, self.network_config, self.distribution, normalise_observations, kind
             )
         self.value_normaliser = (
             None if normalise_values == "none" else ValueNormaliser(role.num_rewards)
@@ -146,22 +151,24 @@ class TorchPolicy(nn.Module):
         A game that does not show what only the critic reads is played all the same; values are nan then.
         """
         with torch.inference_mode():
-            valued = all(name in state for name in self._role.state)
+            valued = all(name in state for name in self._central)
             memory = self._memories(recurrent)
             outputs, values, new = self.network(
                 self._tensors(inputs, self._role.inputs, "input"),
-                self._tensors(state, self._role.state, "state") if valued else {},
+                self._tensors(state, self._central, "state") if valued else {},
                 memory,
                 with_values=valued,
             )
             memory |= new
-            if values is None:
-                values = torch.full((len(outputs), self._role.num_rewards), torch.nan)
+            masks = self._masks(legal)
             actions, log_prob = self.distribution.sample(
                 outputs,
-                self._masks(legal),
+                masks,
                 None if noise is None else self._tensor(noise, _DTYPES["float32"]),
+                self.network.epsilon,
             )
+            if values is None:
+                values = self._best_values(outputs, masks)
             raw = {name: tensor.cpu().numpy() for name, tensor in actions.items()}
             return Decisions(
                 game_actions=self.distribution.game_actions(raw),
@@ -174,14 +181,33 @@ class TorchPolicy(nn.Module):
     def values(self, inputs: Arrays, state: Arrays, recurrent: Arrays) -> NDArray[np.float32]:
         """Return denormalised value estimates ``[N, K]``."""
         with torch.inference_mode():
-            _, values, _ = self.network(
+            outputs, values, _ = self.network(
                 self._tensors(inputs, self._role.inputs, "input"),
-                self._tensors(state, self._role.state, "state"),
+                self._tensors(state, self._central, "state"),
                 self._memories(recurrent),
-                with_policy=False,
+                with_policy=self.kind != "actor-critic",
             )
+            if values is None:
+                values = self._best_values(outputs, {})
             result: NDArray[np.float32] = self._denormalised(values).cpu().numpy()
             return result
+
+    @property
+    def _central(self) -> Mapping[str, Input]:
+        """The central state as far as the network reads it."""
+        return self._role.state if self.kind == "actor-critic" else {}
+
+    def _best_values(self, outputs: Tensor, legal: Mapping[str, Tensor]) -> Tensor:
+        """Return ``[N, K]`` where the network gives no values.
+
+        Those of the best legal actions, mean over choices; zeros for an actor, nan for a critic that was
+        not shown what it reads.
+        """
+        if self.kind in ("actor", "actor-critic"):
+            filling = 0.0 if self.kind == "actor" else torch.nan
+            return outputs.new_full((outputs.shape[0], self._role.num_rewards), filling)
+        best = best_values(outputs, legal, self.distribution)
+        return best.mean(dim=1, keepdim=True).expand(-1, self._role.num_rewards)
 
     def _tensors(self, arrays: Arrays, declared: Mapping[str, Input], what: str) -> Tensors:
         try:
@@ -328,6 +354,31 @@ class TorchPolicy(nn.Module):
                 digest.update(f"{name} {array.dtype} {array.shape}\n".encode())
                 digest.update(array.tobytes())
         return digest.hexdigest()
+
+
+def legal_values(
+    outputs: Tensor, legal: Mapping[str, Tensor], distribution: ActionDistribution
+) -> list[Tensor]:
+    """Return the action values ``[B, A]`` of each choice, illegal ones as the lowest finite number.
+
+    ``legal`` may be empty: everything is legal then, as it is in a row where nothing is.
+    """
+    found = []
+    for item in distribution.choices:
+        values = outputs[:, item.start : item.start + item.size]
+        if item.masked and item.name in legal:
+            mask = legal[item.name][:, item.mask_start : item.mask_start + item.size]
+            mask = mask | ~mask.any(dim=1, keepdim=True)
+            values = torch.where(mask, values, torch.finfo(values.dtype).min)
+        found.append(values)
+    return found
+
+
+def best_values(
+    outputs: Tensor, legal: Mapping[str, Tensor], distribution: ActionDistribution
+) -> Tensor:
+    """Return the largest legal action value of each choice, ``[B, choices]``."""
+    return torch.stack([v.amax(dim=1) for v in legal_values(outputs, legal, distribution)], dim=1)
 
 
 def _flat(tensors: Mapping[str, Tensor]) -> Tensors:

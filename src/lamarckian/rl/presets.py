@@ -87,6 +87,14 @@ _SIMPLE_SPREAD: dict[str, Any] = {
     "algorithm.chunk_length": 5,
 }
 
+_DQN_CARTPOLE: dict[str, Any] = {
+    "frames": 100_000,
+    "algorithm.learning_rate": 1e-3,
+    "algorithm.learning_rate_schedule": "linear",
+    "algorithm.network.hidden": [64, 64],
+    "algorithm.network.critic_hidden": [64],
+}
+
 PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("mappo", "mpe:simple_spread"): _SIMPLE_SPREAD,
     ("ppo", "pong"): _PONG,
@@ -97,6 +105,9 @@ PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("ppo", "pendulum"): _PENDULUM,
     ("ppo", "gym:Pendulum-v1"): _PENDULUM,
     ("ppo", "gymvec:Pendulum-v1"): _PENDULUM,
+    ("dqn", "cartpole"): _DQN_CARTPOLE,
+    ("dqn", "gym:CartPole-v1"): _DQN_CARTPOLE,
+    ("dqn", "gymvec:CartPole-v1"): _DQN_CARTPOLE,
 }
 
 

@@ -44,7 +44,10 @@ def layout(network: ActorCritic, rewards: tuple[str, ...]) -> Split:
     heads = outputs if network.dependent else _until(outputs, network.distribution.num_locations)
     values: list[Segment] = [(name, (1,)) for name in rewards]
     found["policy_head.bias"] = (heads,)
-    found["value_head.bias"] = (values,)
+    if network.kind != "actor-critic":
+        values = [_WHOLE]
+    else:
+        found["value_head.bias"] = (values,)
     if network.log_std is not None:
         found["log_std"] = (outputs[len(heads) :],)
     bottom = network.torso.segments
@@ -54,7 +57,7 @@ def layout(network: ActorCritic, rewards: tuple[str, ...]) -> Split:
     if network.memory is not None:
         bottom = _memory(found, "memory", network.memory, bottom)
     found["policy_head.weight"] = (heads, bottom)
-    if not config.shared:
+    if network.kind == "actor-critic" and not config.shared:
         source = network.state_torso or network.critic_torso
         assert source is not None
         bottom = source.segments
@@ -65,7 +68,9 @@ def layout(network: ActorCritic, rewards: tuple[str, ...]) -> Split:
             bottom = _memory(found, "critic_memory", network.critic_memory, bottom)
     elif network.state_torso is not None:
         bottom = bottom + [(f"state.{name}", shape) for name, shape in network.state_torso.segments]
-    if config.critic_hidden:
+    if network.value_head is None:
+        pass
+    elif config.critic_hidden:
         found["critic.0.weight"] = ([_WHOLE], bottom)
         found["value_head.weight"] = (values, [_WHOLE])
     else:

@@ -2,7 +2,8 @@
 
 A checkpoint is a manifest ``checkpoints/<step>.json`` and the blobs it names,
 ``blobs/<sha256>.safetensors``. Arrays are named ``part/name`` (``policy/actor.0.weight``); each
-part is one blob, so equal parts are stored once and one part can be read alone. No pickle: state is
+part is one blob, so equal parts are stored once and one part can be read alone. A part of several
+words ends with two slashes (``player/replay/3//reward``). No pickle: state is
 JSON, arrays are safetensors, the schema has a version.
 
 Blobs are written and synced before the manifest that names them, and the manifest appears by one
@@ -114,10 +115,8 @@ def save(
     started = time.perf_counter()
     parts: dict[str, dict[str, NDArray[Any]]] = {}
     for name, array in arrays.items():
-        part, slash, rest = name.partition("/")
-        parts.setdefault(part if slash else "", {})[rest if slash else part] = _storable(
-            name, array
-        )
+        part, inner = _part_of(name)
+        parts.setdefault(part, {})[inner] = _storable(name, array)
     plain = _to_json(dict(state), "state")
     need = sum(each.nbytes for part in parts.values() for each in part.values()) + _ROOM
     try:
@@ -370,6 +369,15 @@ def _remove_blobs(folder: Path, candidates: set[str], pinned: Iterable[str]) -> 
             candidates = candidates - set(_HASH.findall(path.read_text(encoding="utf-8")))
     for digest in candidates:
         blob_path(folder, digest).unlink(missing_ok=True)
+
+
+def _part_of(name: str) -> tuple[str, str]:
+    """Return the part an array belongs to and its name inside; both joined by ``/`` give ``name``."""
+    if "//" in name:
+        part, _, inner = name.partition("//")
+        return f"{part}/", inner
+    part, slash, inner = name.partition("/")
+    return (part, inner) if slash else ("", part)
 
 
 def _storable(name: str, array: Any) -> NDArray[Any]:

@@ -159,7 +159,7 @@ def load_policies(
     if opponent is not None:
         settings = msgspec.structs.replace(settings, opponent=opponent)
     assembly = assemble(settings)
-    checkpoint = run.load(which)
+    checkpoint = run.load(which, parts=list(assembly.policies))
     for group, policy in assembly.policies.items():
         load_policy(policy, group, checkpoint.state, checkpoint.arrays)
     return assembly

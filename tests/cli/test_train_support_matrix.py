@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
 from lamarckian import config
 from lamarckian.errors import UnsupportedSpace
@@ -120,6 +121,7 @@ def try_out(algorithm: str, kind: Kind, path: Path) -> str:
     return LEARNS
 
 
+@pytest.mark.timeout(400)
 def test_pitfalls_env_07_learns_or_is_refused_at_once(tmp_path: Path) -> None:
     """If only the page is stale, run this file with LAMARCKIAN_WRITE_DOCS=1 in the environment."""
     found: dict[tuple[str, str], str] = {}

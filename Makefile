@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 THREADS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check format docs bench clean
+.PHONY: help demo test test-slow check format docs bench viewer clean
 
 help:  ## list the commands
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,9 @@ docs: $(VENV)/dev  ## build the documentation into site/
 
 bench: $(VENV)/dev  ## run the benchmarks; results go to benchmarks/results/
 	$(BIN)/python benchmarks/run_all.py
+
+viewer:  ## build the live viewer's page anew from its sources (needs node)
+	cd src/lamarckian/viewer/web && npm ci --silent && npm run --silent build
 
 clean:  ## remove the virtual environment and everything that was built
 	rm -rf $(VENV) build dist site report.html

@@ -214,7 +214,7 @@ def read(path: Path, damaged: list[int] | None = None) -> Iterator[Entry]:
         raise RunError(f"{file}: cannot read the journal: {error.strerror}") from None
     with stream:
         for number, line in enumerate(stream, 1):
-            entry = _parse(line)
+            entry = parse(line)
             if entry is not None:
                 yield entry
             elif damaged is not None:
@@ -240,7 +240,8 @@ def replay(path: Path, damaged: list[int] | None = None) -> list[Entry]:
     return kept
 
 
-def _parse(line: bytes) -> Entry | None:
+def parse(line: bytes) -> Entry | None:
+    """Return the entry of one line, its newline included; None if it is torn or damaged."""
     if not line.endswith(b'"}\n') or len(line) <= _TAIL:
         return None
     cut = len(line) - 1 - _TAIL
@@ -307,7 +308,7 @@ def _last_good(descriptor: int, path: Path) -> tuple[int, int]:
             begin = block.rfind(b"\n", 0, end - 1) + 1
             if begin == 0 and start > 0:
                 break  # the line may begin before this block
-            entry = _parse(bytes(block[begin:end]))
+            entry = parse(bytes(block[begin:end]))
             if entry is not None:
                 return start + end, entry.sequence
             end = begin

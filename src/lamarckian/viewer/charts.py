@@ -124,17 +124,20 @@ def chart(summary: Summary, name: str, most: int = MAX_POINTS) -> dict[str, Any]
     }
 
 
-def charts(summary: Summary) -> list[dict[str, Any]]:
-    """Return the groups of charts of a report; empty groups and empty charts are left out."""
+def charts(summary: Summary, *, most: int = MAX_POINTS) -> list[dict[str, Any]]:
+    """Return the groups of charts of a run; empty groups and empty charts are left out.
+
+    Each line has at most ``most`` points; those of lesser metrics have at most 300.
+    """
     groups = []
     taken: set[str] = set()
     for key, title, note, names in GROUPS:
         taken |= set(names)
-        found = [each for name in names if (each := chart(summary, name))]
+        found = [each for name in names if (each := chart(summary, name, most))]
         if found:
             groups.append({"key": key, "title": title, "note": note, "charts": found})
     rest = sorted(name for name in summary.series if name not in taken | _COUNTERS)
-    others = [each for name in rest if (each := chart(summary, name, _MINOR_POINTS))]
+    others = [each for name in rest if (each := chart(summary, name, min(most, _MINOR_POINTS)))]
     if others:
         groups.append({"key": "more", "title": "Everything else", "note": "", "charts": others})
     return groups

@@ -105,7 +105,7 @@ def summarise(path: Path) -> Summary:
         summary.axis = "evaluations"
     if entries:
         summary.began = entries[0].time
-    builder = _Builder(summary)
+    builder = Builder(summary)
     for entry in entries:
         builder.take(entry)
     builder.finish()
@@ -122,8 +122,8 @@ def summarise(path: Path) -> Summary:
     return summary
 
 
-class _Builder:
-    """Walks through the events once, in order."""
+class Builder:
+    """Walks through the events once, in order; what came so far can be read off in between."""
 
     def __init__(self, summary: Summary) -> None:
         self.summary = summary
@@ -133,9 +133,14 @@ class _Builder:
         self.frozen = 0.0  # seconds the run did not run: between a stop and a resume
         self.before = summary.began or 0.0
         self.kinds: Counter[str] = Counter()
+        self.uncounted: dict[str, Note] = {}
+        self.counts_episodes = False
 
     def take(self, entry: Entry) -> None:
+        """Add one event."""
         fields = entry.fields
+        if self.summary.began is None:
+            self.summary.began = self.before = entry.time
         if entry.event == "resumed":
             self.frozen += max(0.0, entry.time - self.before)
         self.before = max(self.before, entry.time)
@@ -149,22 +154,27 @@ class _Builder:
             handler(fields, wall)
 
     def finish(self) -> None:
+        """Put the curves of all events so far into the summary. May be called again and again."""
         summary = self.summary
+        summary.series = {}
         present = {series.metric for series in self.updates.values()}
         chosen = list(self.updates.values())
         chosen += [each for each in self.fallback.values() if each.metric not in present]
         for series in chosen:
             summary.series.setdefault(series.metric, []).append(series)
-        if not summary.episodes:
+        if not self.counts_episodes:
             counts = [
                 v for s in summary.series.get("episodes", []) for v in s.values if v is not None
             ]
             summary.episodes = int(max(counts, default=0))
         extra = {kind: count - MAX_NOTES for kind, count in self.kinds.items() if count > MAX_NOTES}
         for kind, count in extra.items():
-            summary.notes.append(
-                Note(summary.wall, kind, f"{count} more like these are not listed")
-            )
+            title = f"{count} more like these are not listed"
+            if kind in self.uncounted:
+                self.uncounted[kind].title = title
+            else:
+                self.uncounted[kind] = Note(summary.wall, kind, title)
+                summary.notes.append(self.uncounted[kind])
 
     def _add(self, into: dict[str, Series], key: str, x: float, wall: float, value: Any) -> None:
         series = into.get(key)
@@ -210,6 +220,7 @@ class _Builder:
     def _on_episode_batch(self, fields: Mapping[str, Any], wall: float) -> None:
         x = float(fields.get("frames") or self.x)
         self.summary.episodes += int(fields.get("episodes") or 0)
+        self.counts_episodes = self.summary.episodes > 0
         role = str(fields.get("role") or "")
         metrics = dict(_mapping(fields.get("metrics")))
         for name, source in (("return_mean", "returns"), ("length_mean", "lengths")):
@@ -244,6 +255,7 @@ class _Builder:
         )
 
     def _on_generation(self, fields: Mapping[str, Any], wall: float) -> None:
+        self.summary.axis = "evaluations"
         self.x = float(fields.get("evaluations") or self.x)
         self.summary.totals["evaluations"] = int(self.x)
         self.summary.totals["generation"] = int(fields.get("generation") or 0)

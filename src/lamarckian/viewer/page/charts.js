@@ -84,15 +84,20 @@ const Charts = (() => {
     if (data.gaps) about.append(`. ${data.gaps} value${data.gaps > 1 ? "s were" : " was"} not finite or missing: the line has gaps there.`);
     let mode = "x", at = -1, geometry = null;
 
-    const last = [...data.lines.map((line) => line.y.findLast?.((v) => v !== null) ?? line.y.filter((v) => v !== null).pop()),
-      ...data.points.slice(-1).map((point) => point.y)].filter((value) => value !== undefined);
-    const summaryText = `${data.title}: ${last.map(short).join(", ")} at the end`;
-    plot.setAttribute("aria-label", summaryText);
-    const isBad = data.limit && data.lines.some((line) => {
-      const tail = line.y.filter((v) => v !== null).slice(-5);
-      return tail.length && tail.every((v) => (data.limit[0] === ">" ? v > data.limit[1] : v < data.limit[1]));
-    });
-    if (isBad) { figure.classList.add("alarm"); about.querySelector(".bad")?.append(" (as it is at the end of this run)"); }
+    let last = [];
+    function describe() {
+      last = [...data.lines.map((line) => line.y.findLast?.((v) => v !== null) ?? line.y.filter((v) => v !== null).pop()),
+        ...data.points.slice(-1).map((point) => point.y)].filter((value) => value !== undefined);
+      plot.setAttribute("aria-label", `${data.title}: ${last.map(short).join(", ")} at the end`);
+      const isBad = data.limit && data.lines.some((line) => {
+        const tail = line.y.filter((v) => v !== null).slice(-5);
+        return tail.length && tail.every((v) => (data.limit[0] === ">" ? v > data.limit[1] : v < data.limit[1]));
+      });
+      figure.classList.toggle("alarm", Boolean(isBad));
+      const bad = about.querySelector(".bad");
+      if (bad) bad.textContent = `Bad when: ${data.bad}${isBad ? " (as it is at the end of this run)" : ""}`;
+    }
+    describe();
 
     function draw() {
       plot.replaceChildren();
@@ -189,6 +194,16 @@ const Charts = (() => {
     draw();
     if (typeof ResizeObserver !== "undefined") new ResizeObserver(() => requestAnimationFrame(() => { if (plot.clientWidth && plot.clientWidth !== W) draw(); })).observe(plot);
     figure.setMode = (next) => { mode = next; draw(); };
+    /* Shows newer data in place; false if they need another legend, so that the chart must be made anew. */
+    figure.update = (next) => {
+      if (next.lines.length !== data.lines.length || (next.points.length > 0) !== (data.points.length > 0) || next.gaps !== data.gaps) return false;
+      const reading = at;
+      data = next;
+      describe();
+      draw();
+      if (reading >= 0) read(reading);
+      return true;
+    };
     return figure;
   }
 

@@ -303,5 +303,5 @@ const Theatre = (() => {
     if (!window.matchMedia?.("(prefers-reduced-motion: reduce)").matches) setPlaying(true);
   }
 
-  return { open };
+  return { open, makeStage };
 })();

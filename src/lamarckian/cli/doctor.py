@@ -28,6 +28,7 @@ EXTRAS: dict[str, tuple[str, tuple[str, ...]]] = {
     "wandb": ("Weights & Biases", ("wandb",)),
     "fast": ("compiled selection and variation, sorting of large fronts", ("moocore", "numba")),
     "cluster": ("data between hosts", ("zmq",)),
+    "viewer": ("the live page of runs", ("starlette", "uvicorn", "websockets")),
 }
 _SMALL_SHM = 64 << 20
 

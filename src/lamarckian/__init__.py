@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from lamarckian.rl.mappo import MAPPO
     from lamarckian.rl.network_config import NetworkConfig
     from lamarckian.rl.ppo import PPO
+    from lamarckian.rl.sac import SAC
     from lamarckian.runs.folder import Run
     from lamarckian.runs.training import TrainingRun
 
@@ -37,6 +38,7 @@ __all__ = [
     "MAPPO",
     "MDP",
     "PPO",
+    "SAC",
     "BatchGame",
     "Continuous",
     "Controller",

@@ -30,6 +30,7 @@ _HOMES = {
     "IMPALA": "lamarckian.rl.impala",
     "MAPPO": "lamarckian.rl.mappo",
     "PPO": "lamarckian.rl.ppo",
+    "SAC": "lamarckian.rl.sac",
     "Role": "lamarckian.mdp.core",
     "RowStep": "lamarckian.mdp.batch_game",
     "Run": "lamarckian.runs.folder",

@@ -126,6 +126,7 @@ METRICS: dict[str, Metric] = _catalogue(
         ("weight_norm", "norm of all trained weights", "", "grows without bound"),
         ("learning_rate", "step size in use", "", ""),
         ("exploration_rate", "probability of a random action", "share", ""),
+        ("temperature", "weight of the entropy in the reward (alpha)", "", "grows without bound"),
         ("log_std_mean", "mean log standard deviation of continuous actions", "", "at a bound"),
         (
             "skipped_updates",

@@ -96,6 +96,8 @@ SMALL: dict[str, Any] = {
     "frames": 2 * 4 * 16,
 }
 LEARNS = "learns"
+CONTINUOUS = {"sac": {"cartpole": "pendulum", "?seen": "?action=box&seen"}}
+"""What observations and memories are tried with, for algorithms that want continuous actions."""
 
 
 def try_out(algorithm: str, kind: Kind, path: Path) -> str:
@@ -106,7 +108,11 @@ def try_out(algorithm: str, kind: Kind, path: Path) -> str:
         for name, value in {**SMALL, **kind.settings}.items()
         if not name.startswith("algorithm.") or name.split(".")[1] in has
     }
-    settings = config.build(TrainingRun, {"game": kind.game, "algorithm": algorithm, **wanted})
+    game = kind.game
+    if kind.part in ("observation", "memory"):
+        for old, new in CONTINUOUS.get(algorithm, {}).items():
+            game = game.replace(old, new)
+    settings = config.build(TrainingRun, {"game": game, "algorithm": algorithm, **wanted})
     try:
         result = train(settings, path)
     except UnsupportedSpace as error:

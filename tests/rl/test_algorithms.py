@@ -23,6 +23,8 @@ from lamarckian.runs.evolution import build_settings
 from lamarckian.runs.training import TrainingRun, resume, train
 
 NAMES = sorted(config.variants(TrainingRun, "algorithm"))
+CONTINUOUS = {"sac"}
+"""Algorithms that want continuous actions."""
 SETTINGS: dict[str, Any] = {
     "algorithm.num_games": 4,
     "algorithm.fragment_length": 16,
@@ -31,6 +33,10 @@ SETTINGS: dict[str, Any] = {
     "algorithm.learning_starts": 32,
     "algorithm.batch_size": 16,
 }
+
+
+def game_for(name: str) -> str:
+    return "pendulum" if name in CONTINUOUS else "cartpole"
 
 
 def small(name: str, **more: Any) -> dict[str, Any]:
@@ -52,7 +58,7 @@ def settings_of(*args: str) -> TrainingRun:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_algorithm_fulfils_the_contract(name: str) -> None:
-    record = config.build(Training, {"game": "cartpole", "algorithm": name, **small(name)})
+    record = config.build(Training, {"game": game_for(name), "algorithm": name, **small(name)})
     algorithm: AlgorithmSettings = record.algorithm
     assert algorithm.num_games == 4
     assert algorithm.fragment_length == 16
@@ -86,7 +92,7 @@ def test_a_run_of_every_algorithm_resumes_bit_for_bit(name: str, tmp_path: Path)
     record = config.build(
         TrainingRun,
         {
-            "game": "cartpole",
+            "game": game_for(name),
             "algorithm": name,
             **small(name, normalise_observations=True, normalise_values="running"),
             "frames": 256,

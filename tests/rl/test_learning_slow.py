@@ -55,6 +55,12 @@ def test_pendulum_preset_reaches_minus_180(game: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_pendulum_preset_of_sac_reaches_minus_180(tmp_path: Path) -> None:
+    assert mean_return(learn("pendulum", tmp_path, "sac")) >= -180.0
+
+
+@pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_pong_preset_beats_the_rule_bot(tmp_path: Path) -> None:
     result = learn("pong", tmp_path)

@@ -41,13 +41,14 @@ from lamarckian.rl.mappo import MAPPO
 from lamarckian.rl.planning import Device, batch_bytes, check_memory, choose_device
 from lamarckian.rl.policy import TorchPolicy
 from lamarckian.rl.ppo import PPO
+from lamarckian.rl.sac import SAC
 
 _log = logging.getLogger("lamarckian.rl")
 
 EVALUATION_GAMES = 32
 """Matches side by side in an evaluation; part of what makes equal seeds give equal lives."""
 
-Algorithm = PPO | IMPALA | MAPPO | DQN
+Algorithm = PPO | IMPALA | MAPPO | DQN | SAC
 """Settings of any algorithm (see :mod:`lamarckian.rl.algorithm`); ``name`` in a config says which."""
 
 

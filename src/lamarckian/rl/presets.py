@@ -95,6 +95,17 @@ _DQN_CARTPOLE: dict[str, Any] = {
     "algorithm.network.critic_hidden": [64],
 }
 
+_SAC_PENDULUM: dict[str, Any] = {
+    "frames": 15_000,
+    "algorithm.learning_rate": 1e-3,
+    "algorithm.temperature_learning_rate": 1e-3,
+    "algorithm.num_games": 4,
+    "algorithm.batch_size": 128,
+    "algorithm.decisions_per_update": 2.0,
+    "algorithm.network.hidden": [64, 64],
+    "algorithm.network.critic_hidden": [64, 64],
+}
+
 PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("mappo", "mpe:simple_spread"): _SIMPLE_SPREAD,
     ("ppo", "pong"): _PONG,
@@ -105,6 +116,9 @@ PRESETS: dict[tuple[str, str], Mapping[str, Any]] = {
     ("ppo", "pendulum"): _PENDULUM,
     ("ppo", "gym:Pendulum-v1"): _PENDULUM,
     ("ppo", "gymvec:Pendulum-v1"): _PENDULUM,
+    ("sac", "pendulum"): _SAC_PENDULUM,
+    ("sac", "gym:Pendulum-v1"): _SAC_PENDULUM,
+    ("sac", "gymvec:Pendulum-v1"): _SAC_PENDULUM,
     ("dqn", "cartpole"): _DQN_CARTPOLE,
     ("dqn", "gym:CartPole-v1"): _DQN_CARTPOLE,
     ("dqn", "gymvec:CartPole-v1"): _DQN_CARTPOLE,

@@ -38,6 +38,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("evaluate", "measure a trained policy"),
     "play": ("play", "watch a trained policy, or play against it"),
     "evolve": ("evolve", "search with evolution, training each candidate"),
+    "balance": ("balance", "search a game's lineups for imbalance and who is to blame"),
     "front": ("front", "list the best individuals of an evolution"),
     "lineage": ("lineage", "show where an individual comes from"),
     "search-spaces": ("search_spaces", "list what evolves in each problem and game"),

@@ -8,6 +8,7 @@ from typing import Any
 from lamarckian.errors import ConfigError, UnknownName, nearest
 from lamarckian.evaluator import Evaluator
 from lamarckian.problems import discrete, dtlz, single_objective, zdt
+from lamarckian.problems.balancing import Balancing
 
 PROBLEMS: dict[str, Callable[..., Evaluator]] = {
     "zdt1": zdt.ZDT1,
@@ -30,6 +31,7 @@ PROBLEMS: dict[str, Callable[..., Evaluator]] = {
     "griewank": single_objective.Griewank,
     "tour": discrete.Tour,
     "workshop": discrete.Workshop,
+    "balancing": Balancing,
 }
 
 

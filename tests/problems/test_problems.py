@@ -29,7 +29,10 @@ def test_every_problem_is_an_evaluator_whose_data_fit_its_encoding(name: str) ->
     ]
     assert all(each.usable for each in outcomes)
     if isinstance(problem, BatchEvaluator):
-        stacked: Any = {"x": np.stack([np.asarray(each["x"]) for each in decisions])}
+        stacked: Any = {
+            part: np.stack([np.asarray(each[part]) for each in decisions])
+            for part in encoding.parts
+        }
         batch = problem.evaluate_batch(stacked, RNG).objectives
         np.testing.assert_allclose(batch, [each.objectives for each in outcomes], rtol=1e-12)
 

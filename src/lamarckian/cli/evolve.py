@@ -20,9 +20,9 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
     parser: argparse.ArgumentParser = subparsers.add_parser(
         "evolve",
         help="search with evolution, training each candidate",
-        description="Evolve a numeric problem (zdt1), the players of a game (cartpole) or your own "
-        "evaluator (my_module:MyProblem). Everything is kept in a run folder; --ec NAME chooses "
-        "the search, --ec.KEY its settings.",
+        description="Evolve a numeric problem (zdt1), the players of a game (cartpole), their styles "
+        "(pong-styles, styles:GAME) or your own evaluator (my_module:MyProblem). Everything is kept in "
+        "a run folder; --ec NAME chooses the search, --ec.KEY its settings.",
     )
     parser.add_argument("problem", nargs="?", help="see 'lamarckian search-spaces'")
     parser.add_argument("--config", type=Path, help="YAML file with settings; options win over it")

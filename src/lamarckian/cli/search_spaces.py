@@ -24,7 +24,7 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     """Print the search spaces."""
-    from lamarckian.evorl.problems import kind_of
+    from lamarckian.evorl.problems import STYLES, kind_of
     from lamarckian.mdp.catalogue import GAMES
     from lamarckian.problems.catalogue import PROBLEMS
 
@@ -35,8 +35,9 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     document = {name: _describe(name, "problem") for name in PROBLEMS}
     text = _text(document)
     text += f"\n\nGames, whose players are trained and evolved: {', '.join(GAMES)}."
+    text += f"\nTheir styles, where a game declares behaviours: {', '.join(STYLES)}, styles:GAME."
     text += "\nOne of them, or your own: lamarckian search-spaces cartpole | my_module:MyProblem"
-    whole: dict[str, Any] = {"problems": document, "games": list(GAMES)}
+    whole: dict[str, Any] = {"problems": document, "games": list(GAMES), "styles": list(STYLES)}
     output.emit(namespace, whole, text)
     return 0
 

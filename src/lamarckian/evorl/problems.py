@@ -1,8 +1,9 @@
-"""What can be evolved, by name: a numeric problem, a user's own evaluator, or a game.
+"""What can be evolved, by name: a numeric problem, a user's own evaluator, a game, or its styles.
 
 ``zdt1`` is a problem of ``lamarckian.problems``; ``package.module:Name`` an evaluator (anything with
 ``describe``, ``initialize`` and ``evaluate``) or a game; any other name is a game, whose players are
-trained and evolved (``evorl/rl_evaluator.py``).
+trained and evolved (``evorl/rl_evaluator.py``). ``pong-styles`` and ``styles:GAME`` evolve players of
+different styles (``evorl/emogi.py``).
 """
 
 from __future__ import annotations
@@ -18,22 +19,44 @@ from lamarckian.evaluator import Encoding, Evaluator
 from lamarckian.mdp import catalogue as games
 from lamarckian.problems import catalogue as numeric
 
-Kind: TypeAlias = Literal["problem", "evaluator", "game"]
+Kind: TypeAlias = Literal["problem", "evaluator", "game", "styles"]
+
+STYLES_PREFIX = "styles:"
+"""``styles:GAME`` evolves styles of any game that declares behaviours."""
+
+STYLES = {"pong-styles": "pong"}
+"""Evolutions of styles with a name of their own, and their game."""
 
 
 def kind_of(name: str) -> Kind:
     """Return what ``name`` is. Raises UnknownName with the nearest names."""
     if name in numeric.PROBLEMS:
         return "problem"
+    styled = game_of_styles(name)
+    if styled is not None:
+        if kind_of(styled) != "game":
+            raise UnknownName(
+                f"{name}: expected a game after '{STYLES_PREFIX}', e.g. styles:pong; "
+                f"'{styled}' is none"
+            )
+        return "styles"
     if name.partition("?")[0] in games.GAMES or name.partition(":")[0] in games.PREFIXES:
         return "game"
     if ":" in name:
         return "evaluator" if _is_evaluator(_load(name)) else "game"
-    known = [*numeric.PROBLEMS, *games.GAMES]
+    known = [*numeric.PROBLEMS, *games.GAMES, *STYLES]
     raise UnknownName(
         f"nothing to evolve is called '{name}'{nearest(name, known) or ';'} problems: "
-        f"{', '.join(numeric.PROBLEMS)}; games: {', '.join(games.GAMES)}; your own: module:Name"
+        f"{', '.join(numeric.PROBLEMS)}; styles: {', '.join(STYLES)}, {STYLES_PREFIX}GAME; "
+        f"games: {', '.join(games.GAMES)}; your own: module:Name"
     )
+
+
+def game_of_styles(problem: str) -> str | None:
+    """Return the game whose styles ``problem`` evolves, or None if it is of another kind."""
+    if problem.startswith(STYLES_PREFIX):
+        return problem.removeprefix(STYLES_PREFIX)
+    return STYLES.get(problem)
 
 
 def make_evaluator(
@@ -50,6 +73,11 @@ def make_evaluator(
         from lamarckian.evorl.rl_evaluator import RLEvaluator, task_from
 
         return RLEvaluator(task_from({**(training or {}), "game": problem}, options))
+    if kind == "styles":
+        from lamarckian.evorl.emogi import Emogi, setup_from
+
+        game = game_of_styles(problem)
+        return Emogi(setup_from({**(training or {}), "game": game}, options))
     return checked(_construct(problem, options), problem)
 
 

@@ -25,6 +25,7 @@ from lamarckian.evaluator import (
     Blob,
     BlobValue,
     Decision,
+    Descriptor,
     Encoding,
     Objective,
     Outcome,
@@ -112,16 +113,18 @@ class RLSetup(Training, frozen=True, kw_only=True, forbid_unknown_fields=True):
     task: RLTask
 
 
-def task_from(settings: Mapping[str, Any], options: Mapping[str, Any]) -> RLSetup:
+def task_from(
+    settings: Mapping[str, Any], options: Mapping[str, Any], kind: type[RLTask] = RLTask
+) -> RLSetup:
     """Build the settings of :class:`RLEvaluator` from plain data.
 
-    ``settings`` are those of :class:`RLTask` and ``game``; ``seed`` is that of the measuring games,
+    ``settings`` are those of ``kind`` and ``game``; ``seed`` is that of the measuring games,
     the same for everybody. ``options`` are those of the game. Raises ConfigError.
     """
     plain = dict(settings)
     game, seed = plain.pop("game"), plain.pop("seed", 0)
     try:
-        task = msgspec.convert(plain, RLTask)
+        task = msgspec.convert(plain, kind)
     except msgspec.ValidationError as error:
         raise ConfigError(f"training: {error}") from None
     return RLSetup(
@@ -158,8 +161,21 @@ class RLEvaluator:
                 },
                 "weights": Blob(self._shapes()),
             },
-            objectives=(Objective("score", "maximize"),),
+            objectives=self.objectives(),
+            descriptors=self.descriptors(),
         )
+
+    def objectives(self) -> tuple[Objective, ...]:
+        """Return what is searched for; :meth:`price` measures it."""
+        return (Objective("score", "maximize"),)
+
+    def descriptors(self) -> tuple[Descriptor, ...]:
+        """Return what is told of a player besides its objectives; :meth:`price` measures it."""
+        return ()
+
+    def price(self, result: EvaluationResult) -> tuple[dict[str, float], dict[str, float]]:
+        """Return objectives and descriptors of measured games, by name."""
+        return {"score": result.main_score()}, {}
 
     def _shapes(self) -> dict[str, tuple[tuple[int, ...], str]]:
         arrays = self.weights_of(self.learners(self.assembly, self.task.algorithm, 0))
@@ -334,8 +350,10 @@ class RLEvaluator:
                 if name != "learning_rate"
             },
         }
+        objectives, descriptors = self.price(result)
         return self._encoding.outcome(
-            {"score": result.main_score()},
+            objectives,
+            descriptors=descriptors,
             statistics=statistics,
             decision={"weights": self.weights_of(learners)},
         )

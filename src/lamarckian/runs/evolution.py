@@ -26,7 +26,7 @@ from lamarckian.errors import ConfigError, EvaluatorError, RunError
 from lamarckian.evaluator import BatchEvaluator, Blob, Encoding, Evaluator
 from lamarckian.evorl.evaluating import is_grouped
 from lamarckian.evorl.executors import InProcess, Pool
-from lamarckian.evorl.problems import checked, kind_of, make_evaluator
+from lamarckian.evorl.problems import checked, game_of_styles, kind_of, make_evaluator
 from lamarckian.evorl.searches import NSGA2, Search, default_search, make_search
 from lamarckian.evorl.workflow import Executor, Mode
 from lamarckian.metrics import Recorder
@@ -192,13 +192,15 @@ def build_settings(
         updates["evaluations"] = 0
     kind: type[EvolutionRun] = EvolutionRun
     known: dict[str, Any] = {}
-    if kind_of(problem) == "game":
+    what = kind_of(problem)
+    if what in ("game", "styles"):
         from lamarckian.rl.presets import evolution_preset
-        from lamarckian.runs.game_evolution import GameEvolutionRun
+        from lamarckian.runs.game_evolution import GameEvolutionRun, StylesRun
 
-        kind, known = GameEvolutionRun, evolution_preset(problem) if use_preset else {}
+        kind = GameEvolutionRun if what == "game" else StylesRun
+        known = evolution_preset(game_of_styles(problem) or problem) if use_preset else {}
     base = config.apply(config.build(kind, {"problem": problem, **known}), file)
-    if "ec" not in updates and "ec" not in file:
+    if what != "styles" and "ec" not in updates and "ec" not in file:
         others = {key: value for key, value in updates.items() if not key.startswith("ec.")}
         record = config.apply(base, others)
         evaluator = make_evaluator(record.problem, record.options, record.training_data())
@@ -260,9 +262,10 @@ def load_settings(run: Run) -> EvolutionRun:
     if "problem" not in plain:
         raise RunError(f"{run.path}: this run is not an evolution; it was made by 'train'")
     if "training" in plain:
-        from lamarckian.runs.game_evolution import GameEvolutionRun
+        from lamarckian.runs.game_evolution import GameEvolutionRun, StylesRun
 
-        return run.load_config(GameEvolutionRun)
+        styled = game_of_styles(str(plain["problem"])) is not None
+        return run.load_config(StylesRun if styled else GameEvolutionRun)
     return run.load_config(EvolutionRun)
 
 

@@ -28,12 +28,11 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
 
 def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     """Print the front. Raises RunError for a run that is none of evolution."""
-    from lamarckian.evaluator import Encoding
     from lamarckian.runs import individuals
     from lamarckian.runs.folder import Run
 
     folder = Run.open(namespace.run)
-    encoding: Encoding = encoding_of(folder)
+    encoding = individuals.encoding_of(folder)
     selections = [entry for entry in folder.replay() if entry.event == "generation"]
     if not selections:
         raise RunError(f"{namespace.run}: no selection has taken place yet")
@@ -76,18 +75,6 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     text = output.table(rows, ("id", *names, "generation", "origin", "decision"))
     output.emit(namespace, document, text)
     return 0
-
-
-def encoding_of(folder: Any) -> Any:
-    """Return the encoding of a run from its checkpoint, without building the problem."""
-    import msgspec
-
-    from lamarckian.evaluator import Encoding
-
-    if "problem" not in folder.settings():
-        raise RunError(f"{folder.path}: this run is not an evolution; it has no individuals")
-    saved = folder.load("last", parts=())
-    return msgspec.convert(saved.state["search"]["encoding"], Encoding)
 
 
 def short(decision: dict[str, Any], limit: int = 60) -> str:

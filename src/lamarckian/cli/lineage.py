@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lamarckian.cli import output
-from lamarckian.cli.front import encoding_of, short
-from lamarckian.errors import ConfigError, UnknownName
+from lamarckian.cli.front import short
+from lamarckian.errors import UnknownName
 
 
 def add(subparsers: Any) -> argparse.ArgumentParser:
@@ -31,11 +31,12 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     """Print the lineage. Raises UnknownName for an individual that is not there."""
     from lamarckian.runs import individuals
     from lamarckian.runs.folder import Run
+    from lamarckian.runs.players import identifier_of
 
     folder = Run.open(namespace.run)
-    encoding = encoding_of(folder)
+    encoding = individuals.encoding_of(folder)
     everyone = individuals.read_all(folder)
-    identifier = _identifier(namespace.id, folder)
+    identifier = identifier_of(folder, namespace.id)
     if identifier not in everyone:
         raise UnknownName(
             f"{namespace.run}: there is no individual {identifier}; ids go from 0 to "
@@ -76,19 +77,6 @@ def run(namespace: argparse.Namespace, extra: list[str]) -> int:
     heads = ("id", "origin", "parents", "weights of", *names, "decision")
     output.emit(namespace, document, output.table(rows, heads))
     return 0
-
-
-def _identifier(text: str, folder: Any) -> int:
-    if text.startswith("front:"):
-        selections = [entry for entry in folder.replay() if entry.event == "generation"]
-        front = selections[-1].fields["front"] if selections else []
-        index = text.removeprefix("front:")
-        if not index.isdigit() or int(index) >= len(front):
-            raise UnknownName(f"{text}: the front has the places 0 to {len(front) - 1}")
-        return int(front[int(index)])
-    if not text.isdigit():
-        raise ConfigError(f"expected the number of an individual or front:N, got '{text}'")
-    return int(text)
 
 
 def _donor(stored: Any, encoding: Any) -> int | None:

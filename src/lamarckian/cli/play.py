@@ -19,6 +19,7 @@ from lamarckian.errors import ConfigError, RunError, UnknownName, nearest
 if TYPE_CHECKING:
     from lamarckian.mdp.core import Bot, Role
     from lamarckian.mdp.policy import Policy
+    from lamarckian.rl.assembly import Assembly
     from lamarckian.viewer.keyboard import Person
     from lamarckian.viewer.matches import MatchRecord, Side
 
@@ -42,6 +43,9 @@ def add(subparsers: Any) -> argparse.ArgumentParser:
         "--opponent", help="bot of the other roles (default: as trained; for a game: its first bot)"
     )
     parser.add_argument("--seed", type=int, default=0, help="seed of the match (default 0)")
+    parser.add_argument(
+        "--individual", help="of an evolution: who plays, a number or front:N (default front:0)"
+    )
     add_checkpoint(parser)
     parser.add_argument(
         "--stochastic", action="store_true", help="draw actions instead of the most likely one"
@@ -167,10 +171,7 @@ def _table(namespace: argparse.Namespace) -> Table:
 
     path = Path(namespace.what).expanduser()
     if path.is_dir():
-        from lamarckian.runs.folder import Run
-        from lamarckian.runs.training import load_policies
-
-        assembly = load_policies(Run.open(path), which(namespace))
+        assembly = _assembly(namespace, path)
         training, seating = assembly.training, assembly.seating
         table = Table(training.game, training.game_options, assembly.roles, {})
         table.policies = {role: seating.policies[key] for role, key in seating.learners.items()}
@@ -179,6 +180,7 @@ def _table(namespace: argparse.Namespace) -> Table:
         for option, given in (
             ("--checkpoint", namespace.checkpoint != "last"),
             ("--stochastic", namespace.stochastic),
+            ("--individual", namespace.individual is not None),
         ):
             if given:
                 raise ConfigError(f"{option}: has no effect on a game; name a run folder")
@@ -194,6 +196,25 @@ def _table(namespace: argparse.Namespace) -> Table:
     table.roles, table.bots = game.roles, game.bots
     game.close()
     return table
+
+
+def _assembly(namespace: argparse.Namespace, path: Path) -> Assembly:
+    """Return the policies of a training's checkpoint, or of an individual of an evolution."""
+    from lamarckian.runs.evolution import is_evolution, load_settings
+    from lamarckian.runs.folder import Run
+    from lamarckian.runs.players import identifier_of, load_player
+    from lamarckian.runs.training import load_policies
+
+    run = Run.open(path)
+    if is_evolution(run):
+        if namespace.checkpoint != "last":
+            raise ConfigError("--checkpoint: has no effect on an evolution; choose --individual")
+        plain = load_settings(run).training_data() or {}
+        namespace.stochastic |= not plain.get("greedy", True)  # it plays as it was measured
+        return load_player(run, identifier_of(run, namespace.individual or "front:0"))
+    if namespace.individual is not None:
+        raise ConfigError("--individual: this run is a training; choose with --checkpoint")
+    return load_policies(run, which(namespace))
 
 
 def _person(table: Table, role: str | None, stack: ExitStack) -> Person:

@@ -310,6 +310,14 @@ class RLEvaluator:
                     f"individual's gene says {wanted}"
                 )
 
+    def player(self, weights: BlobValue) -> Assembly:
+        """Return game, seating and policies with ``weights``, ready to play and not to learn."""
+        assembly = assemble(self.setup)
+        for group, policy in assembly.policies.items():
+            policy.load_arrays(below(f"policy/{group}/", weights))
+            policy.eval()
+        return assembly
+
     def weights_of(self, learners: Mapping[str, PPOLearner]) -> BlobValue:
         """Return weights and, if they are inherited, optimiser moments as named arrays."""
         arrays: BlobValue = {}

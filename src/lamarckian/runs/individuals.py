@@ -23,6 +23,7 @@ import numpy as np
 from lamarckian.ec import Individual
 from lamarckian.ec.batch import Batch
 from lamarckian.ec.population import Layout
+from lamarckian.errors import RunError
 from lamarckian.evaluator import (
     Array,
     Blob,
@@ -265,6 +266,23 @@ def load_weights(run: Run, stored: Stored) -> dict[str, BlobValue]:
         name, _, key = path.partition("/")
         parts.setdefault(name, {})[key] = array
     return parts
+
+
+def encoding_of(run: Run) -> Encoding:
+    """Return the encoding of an evolution from its checkpoint, without building the problem.
+
+    Raises RunError for a run of another kind.
+    """
+    if "problem" not in run.settings():
+        raise RunError(f"{run.path}: this run is not an evolution; it has no individuals")
+    saved = run.load("last", parts=())
+    return msgspec.convert(saved.state["search"]["encoding"], Encoding)
+
+
+def latest(run: Run, which: str) -> list[int]:
+    """Return the ids of the ``front`` or ``population`` of the last selection; empty before the first."""
+    selections = [entry for entry in run.replay() if entry.event == "generation"]
+    return [int(each) for each in selections[-1].fields[which]] if selections else []
 
 
 def summary(individual: Individual, encoding: Encoding) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from html import escape
 from typing import Any
 
 from lamarckian.runs.journal import Entry
-from lamarckian.viewer import sections
+from lamarckian.viewer import populations, sections
 from lamarckian.viewer.summary import Summary
 
 
@@ -39,8 +39,15 @@ class Section:
     is_half: bool = False
 
 
+def _evaluations(material: Material) -> str:
+    is_evolution = material.events("generation") and not material.summary.evaluations
+    return "" if is_evolution else sections.evaluations(material.summary)
+
+
 SECTIONS: list[Section] = [
-    Section("evaluations", "Evaluations", lambda material: sections.evaluations(material.summary)),
+    Section("evaluations", "Evaluations", _evaluations),
+    Section("styles", "Styles", lambda material: populations.styles(material.summary)),
+    Section("front", "The front", lambda material: populations.front(material.summary)),
     Section(
         "time",
         "Where time goes",

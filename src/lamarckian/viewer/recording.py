@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,6 +14,7 @@ from lamarckian.errors import LamarckianError
 from lamarckian.mdp.batch_game import BatchGame
 from lamarckian.mdp.evaluation import record_replay
 from lamarckian.runs import Run
+from lamarckian.runs.evolution import build_settings, is_evolution, load_settings
 from lamarckian.viewer.replay import MAX_TICKS, Replay
 
 if TYPE_CHECKING:
@@ -25,17 +26,19 @@ _log = logging.getLogger("lamarckian.viewer")
 def record_replays(run_path: str | Path) -> tuple[list[Replay], str]:
     """Let the first, the best and the last policy of a run play the same match; ``(replays, reason)``.
 
-    The first policy is made anew from the run's seed, since its checkpoint may be gone. A game that
-    cannot be made or that fails costs the replay and not the report: ``reason`` says what happened, and is
-    empty if all went well.
+    The first policy is made anew from the run's seed, since its checkpoint may be gone. Of an evolution
+    of players it is the ends and the middle of the last population, by their first behaviour; of one
+    without behaviours, the best.
+
+    A game that cannot be made or that fails costs the replay and not the report: ``reason`` says what
+    happened, and is empty if all went well.
     """
     run = Run.open(run_path)
     replays: list[Replay] = []
     reason = ""
     try:
-        chosen = _choose(run)
-        for title, which in chosen:
-            replay = _record(run, title, which)
+        recorded = _of_individuals(run) if is_evolution(run) else _of_training(run)
+        for replay in recorded:
             if not replay.frames:
                 return [], f"The game '{replay.game}' has no frames to draw."
             replays.append(replay)
@@ -48,6 +51,51 @@ def record_replays(run_path: str | Path) -> tuple[list[Replay], str]:
     return replays, reason
 
 
+def _of_training(run: Run) -> Iterator[Replay]:
+    for title, which in _choose(run):
+        yield _record(run, title, which)
+
+
+def _of_individuals(run: Run) -> Iterator[Replay]:
+    """Replays of the ends and the middle of the last population, or of the best."""
+    from lamarckian.runs import individuals
+    from lamarckian.runs.players import load_players
+
+    settings = load_settings(run)
+    task = getattr(settings, "training", None)
+    if task is None:
+        return
+    encoding = individuals.encoding_of(run)
+    everyone = individuals.read_all(run)
+    alive = [
+        everyone[each] for each in individuals.latest(run, "population") if everyone[each].weights
+    ]
+    chosen = [("Best", alive[0])] if alive else []
+    if encoding.descriptors:
+        alive.sort(key=lambda each: float(each.descriptors[0] or 0.0))
+        middle = alive[len(alive) // 2]
+        name = encoding.descriptors[0].name
+        chosen = [
+            (f"{word} {name}", each)
+            for word, each in (("Least", alive[0]), ("Middling", middle), ("Most", alive[-1]))
+        ]
+    players = load_players(run, [each.id for _, each in chosen])
+    for (title, each), assembly in zip(chosen, players, strict=True):
+        names = [descriptor.name for descriptor in encoding.descriptors]
+        info = {
+            "individual": each.id,
+            **{name: _rounded(value) for name, value in zip(names, each.descriptors, strict=True)},
+            "score": _rounded(each.statistics.get("score")),
+            "opponent": ", ".join(sorted({n for n, _ in assembly.seating.opponents.values()}))
+            or None,
+        }
+        yield _played(title, assembly, settings.seed, task.greedy, info)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
 def default_settings(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the settings of a training of the same algorithm in which nothing was set, or None.
 
@@ -55,6 +103,12 @@ def default_settings(settings: Mapping[str, Any]) -> dict[str, Any] | None:
     """
     from lamarckian.runs.training import TrainingRun  # brings torch
 
+    if "problem" in settings:
+        plain: dict[str, Any] = msgspec.to_builtins(
+            build_settings(str(settings["problem"]), {}, use_preset=False)
+        )
+        del plain["problem"]
+        return plain
     algorithm = settings.get("algorithm")
     name = algorithm.get("name") if isinstance(algorithm, Mapping) else None
     updates = {"game": str(settings.get("game")), **({"algorithm": name} if name else {})}
@@ -62,7 +116,7 @@ def default_settings(settings: Mapping[str, Any]) -> dict[str, Any] | None:
         record = config.build(TrainingRun, updates)
     except LamarckianError:
         return None
-    plain: dict[str, Any] = msgspec.to_builtins(record)
+    plain = msgspec.to_builtins(record)
     del plain["game"]
     return plain
 
@@ -94,6 +148,13 @@ def _record(run: Run, title: str, which: int | Literal["last"] | None) -> Replay
     else:
         assembly = load_policies(run, which)
     settings = run.load_config(TrainingRun)
+    info = _info(run, assembly, which)
+    return _played(title, assembly, settings.seed, settings.evaluation.greedy, info)
+
+
+def _played(
+    title: str, assembly: Assembly, seed: int, greedy: bool, info: dict[str, Any]
+) -> Replay:
     games = assembly.make_game(1)
     first = games if isinstance(games, BatchGame) else games[0]
     try:
@@ -101,15 +162,15 @@ def _record(run: Run, title: str, which: int | Literal["last"] | None) -> Replay
             games,
             assembly.seating,
             # One seed for all, so that they are served the same balls.
-            seed=seeding.derive(settings.seed, "replay") % 2**31,
-            greedy=settings.evaluation.greedy,
+            seed=seeding.derive(seed, "replay") % 2**31,
+            greedy=greedy,
             max_ticks=MAX_TICKS + 1,
         )
     finally:
         for game in [games] if isinstance(games, BatchGame) else games:
             game.close()
-    info = _info(run, assembly, which)
-    return Replay(title, settings.game, frames, info, getattr(first, "drawing", None))
+    drawing = getattr(first, "drawing", None)
+    return Replay(title, assembly.training.game, frames, info, drawing)
 
 
 def _info(run: Run, assembly: Assembly, which: int | Literal["last"] | None) -> dict[str, Any]:

@@ -155,6 +155,12 @@ def _opening(summary: Summary) -> str:
         known = [n for n in _SHOWN_METRICS[:2] if last.intervals.get(n)]
         text = f"Measured on {last.episodes} episodes after {_count(last.x)} {summary.axis}"
         text += "; in brackets the 95 % interval." if known else "."
+    elif summary.axis == "evaluations":
+        counts = summary.totals
+        text = f"{counts['evaluations']:,} evaluations, {counts['generation']:,} selections"
+        volume = summary.series.get("hypervolume", [])
+        last_volume = volume[0].values[-1] if volume else None
+        text += "." if last_volume is None else f"; hypervolume {_plain(last_volume)}."
     elif summary.episodes:
         text = f"{summary.episodes:,} episodes were played; none was an evaluation."
     else:

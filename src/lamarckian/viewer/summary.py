@@ -84,11 +84,11 @@ class Summary:
 
     @property
     def game(self) -> str:
-        return str(self.settings.get("game") or self.name)
+        return str(self.settings.get("game") or self.settings.get("problem") or self.name)
 
     @property
     def algorithm(self) -> str:
-        chosen = self.settings.get("algorithm") or self.settings.get("search") or ""
+        chosen = self.settings.get("algorithm") or self.settings.get("ec") or ""
         if isinstance(chosen, Mapping):
             chosen = chosen.get("name") or chosen.get("type") or ""
         return str(chosen)
